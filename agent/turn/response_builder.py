@@ -111,8 +111,7 @@ class ResponseBuilder:
         self._builders[event.item_id].arguments = event.arguments
 
     def _close_item(self, event: ev.OutputItemDone) -> None:
-        builder = self._builders[event.item.id]
-        builder.item, builder.is_done = event.item, True
+        self.add(event.item)  # its deltas are needed no more
 
     def _set_response(self, event: ev.ResponseEvent) -> None:
         self.response = event.response

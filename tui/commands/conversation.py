@@ -100,7 +100,7 @@ async def times(app: CommandContext, number: str) -> None:
     events = await app.session.storage.read(lambda store: store.events(turn.response_id))
     if not events:
         raise UserError("The times of this turn are not stored.")
-    await app.transcript.toggle_times(turn, read_timeline(events, turn.token_times))
+    await app.transcript.toggle_times(turn, read_timeline(events, [*turn.token_times.items()]))
 
 
 async def probs(app: CommandContext, argument: str) -> None:

@@ -3,19 +3,7 @@
 Textual's widget (``MarkdownStream`` while text comes) mounts a widget for each block, list item and
 table cell, and parses and lays out again with every piece. Here one pass of Rich's Markdown
 renderer gives rows that a single widget paints, ``tui.markdown.streaming`` renders a closed block
-only once, and freezes most of the open one. ``make bench GROUPS=tui``
-compares the two at 400 tokens a second (99th percentiles, docs/performance.md; peer: Textual's widget):
-
-    ========================================  =====  ==========
-    a typed character shows, ms                ours        peer
-    ========================================  =====  ==========
-    while 60 s of reasoning stream               24         331
-    while a list of 200 items streams            39  over 5,000
-    while a table of 800 rows streams            29  over 5,000
-    while 800 lines of Python stream             26         239
-    while prose streams                          26         262
-    a conversation of 200k tokens opens, s     0.49          36
-    ========================================  =====  ==========
+only once, and freezes most of the open one (docs/performance.md compares the two).
 
 Rows know what separates them in the text (``RenderedRow.separator``), so that what is copied has
 the lines that were written; links become actions of the app instead of OSC 8.

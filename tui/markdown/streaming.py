@@ -22,16 +22,6 @@ plain text::
 - For another width or theme all text goes back to ``_closed``. The old rows stay, covering what they
   covered, until the job with ``replaces_all`` is applied.
 
-For example, with a job run after each piece::
-
-    feed("One *tw")          open "One *tw"               rows: One *tw
-    feed("o*.\\n\\n# Thr")    open "One *two*.\\n\\n# Thr"  rows: One two. | Thr
-      (a line is not clear before eight characters: see MarkdownBlocks)
-    feed("ee!")              _closed "One *two*.\\n\\n"     rows: One two. | Thr | ee! (plain text)
-                             open "# Three!"
-      after the job          pieces ["One *two*.\\n\\n"]    rows: One two. | Three!
-                             open "# Three!"
-
 Of a block that grows, most rows are kept too, and only its end is rendered again. A long table,
 list or fence would cost its whole length at every token. So its first part is frozen, as a
 ``RenderedPrefix``, and what follows is rendered behind a short context that makes it look the

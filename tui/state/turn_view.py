@@ -5,6 +5,7 @@ between two repaints cost one update."""
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 
 from agent import events as ev
@@ -51,8 +52,8 @@ class TurnView:
         self.tokens = 0
         self.probability_note = ""
         """The share of surprising tokens, or why it is not known; empty: not requested."""
-        self.token_times: list[tuple[float, float]] = []
-        """Seconds since it began, and how many tokens came then; empty for a stored turn."""
+        self.token_times: Counter[float] = Counter()
+        """Hundredths of a second in which tokens came, and how many; empty for a stored turn."""
         self._prefilled = False
         """Whether the engine has begun with this generation's prompt."""
         self._builder = ResponseBuilder()
@@ -171,7 +172,7 @@ class TurnView:
     def _count_tokens(self, count: int) -> None:
         self.tokens, now = self.tokens + count, self.clock()
         if self._prefilled:  # else they were begun for the model
-            self.token_times.append((now - self.began, count))
+            self.token_times[round(now - self.began, 2)] += count
         if self.context_used is not None:
             self.context_used = self._prompt_tokens + self.tokens - self._tokens_before
         if self._first_count is None:

@@ -6,7 +6,7 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
 
-from tui.state.item_view import ItemView, reasoning_seconds
+from tui.state.item_view import ItemView, TextBuffer, reasoning_seconds
 from tui.state.turn_view import TurnView
 from tui.util.format import format_seconds, format_tokens
 from tui.widgets.assistant_message import AssistantMessage
@@ -43,7 +43,7 @@ class ExchangeEntries:
         self.items: dict[ItemView, VirtualEntry] = {}
         """The entries of its items, in the view without panes."""
         self._growing: list[ItemView] = []
-        self._rendered: dict[ItemView, AssistantMessage] = {}
+        self.rendered: dict[ItemView, AssistantMessage] = {}
         """The messages of panes that were removed, for the widgets that take their place."""
         self.follow()
 
@@ -69,7 +69,7 @@ class ExchangeEntries:
         """Show the turn as panes, or item by item; the widgets of the other view are to be removed."""
         self.shows_panes = panes
         widget = self._panes.widget
-        self._rendered = widget.messages if isinstance(widget, TurnPanes) else {}
+        self.rendered = widget.messages if isinstance(widget, TurnPanes) else {}
         if self._prompt.widget is not None:
             self._prompt.widget.set_class(panes, "-live")
 
@@ -90,10 +90,12 @@ class ExchangeEntries:
                     widget.follow(self.turn.clock())
                 case AssistantMessage() as widget:
                     widget.follow()
-        self._growing = [item for item in self._growing if not item.is_complete]
         for entry in (self._panes, self._footer):
             if isinstance(entry.widget, TurnPanes | TurnFooter):
                 entry.widget.follow()
+        for item in [item for item in self._growing if item.is_complete]:
+            self._growing.remove(item)
+            item.text = item.output = TextBuffer()  # what is shown later has the complete text
 
     def fit_panes(self, height: int) -> None:
         """Let the panes take what prompt and footer leave of ``height`` rows."""
@@ -113,7 +115,7 @@ class ExchangeEntries:
             case _ if item.coloured is not None:
                 return ColouredMessage(item)
             case _:
-                return AssistantMessage(item, self._rendered.pop(item, None))
+                return AssistantMessage(item, self.rendered.pop(item, None))
 
 
 def estimated_rows(item: ItemView, width: int) -> int:

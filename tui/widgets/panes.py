@@ -2,6 +2,7 @@
 ``_anchor_released``, as ``tui/widgets/transcript.py`` does."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
@@ -126,7 +127,7 @@ class TurnPanes(Vertical):
                 ("results", self._results),
             )
         }
-        self._messages: dict[ItemView, AssistantMessage | SteeringMessage] = {}
+        self.messages: dict[ItemView, Any] = {}
         self._chunks_read: dict[ItemView, int] = {}
         self._marks: dict[tuple[ItemView, TextStream], int] = {}
         self._finished: set[ItemView] = set()
@@ -196,11 +197,6 @@ class TurnPanes(Vertical):
         panes = (self._reasoning, self._arguments, self._results, self._answer)
         return any(map(_is_scrolled_away, panes))
 
-    @property
-    def messages(self) -> dict[ItemView, AssistantMessage]:
-        widgets = self._messages.items()
-        return {item: widget for item, widget in widgets if isinstance(widget, AssistantMessage)}
-
     # --- heights ---
 
     def fit(self, room: int) -> None:
@@ -215,7 +211,7 @@ class TurnPanes(Vertical):
             return  # its room may be known before
         streams = (self._reasoning, self._arguments, self._results)
         needs = [1 + max(1, stream.row_count) if stream.lines else 0 for stream in streams]
-        messages = sum(max(1, widget.row_count) + 1 for widget in self._messages.values())
+        messages = sum(max(1, widget.row_count) + 1 for widget in self.messages.values())
         top_room = max(MIN_PANE_ROWS, self._room // 2)
         is_read = any(stream.has_focus or _is_scrolled_away(stream) for stream in streams)
         if self._is_answering and not is_read:
@@ -292,13 +288,13 @@ class TurnPanes(Vertical):
             self._results.write_line(item.changes, "faint")
 
     def _follow_message(self, item: ItemView) -> None:
-        if item not in self._messages:
+        if item not in self.messages:
             widget = SteeringMessage(item) if item.kind == "steering" else AssistantMessage(item)
-            if self._messages:
+            if self.messages:
                 widget.styles.margin = (1, 0, 0, 0)
-            self._messages[item] = widget
+            self.messages[item] = widget
             self._answer.mount(widget)
-        self._messages[item].follow()
+        self.messages[item].follow()
         self._answer.follow()
 
     def _update_titles(self) -> None:

@@ -86,7 +86,6 @@ class Transcript(VirtualScroll):
                 exchange = ExchangeEntries(turn, self.size.width, shows_panes=self.shows_panes)
                 self._sections.append(exchange)
                 await self._set_view(before, panes=False)
-                await self.fill()
 
     async def add_stored_turns(self, turns: list[TurnView]) -> None:
         from tui.widgets.exchange import ExchangeEntries  # as in add_turn
@@ -229,14 +228,16 @@ class Transcript(VirtualScroll):
         async with self.mount_lock:
             with self.app.batch_update():
                 await self._set_view(self.newest_exchange, panes=panes)
-                await self.fill()
 
     async def _set_view(self, exchange: ExchangeEntries | None, *, panes: bool) -> None:
-        """Change the view of a turn: its widgets, and those below, are made again by the next fill."""
+        """Change the view of a turn: its widgets, and those below, are made again."""
         if exchange is not None and exchange.shows_panes != panes:
             _, *entries = self._entries_from(self._sections.index(exchange))
             exchange.set_view(panes=panes)
             await self.unmount_entries(entries)
+        await self.fill()
+        if exchange is not None:
+            exchange.rendered.clear()  # what is not mounted by now is far
 
     def toggle_folds(self) -> None:
         """Expand all reasoning and results, or collapse them if one that is mounted is expanded."""

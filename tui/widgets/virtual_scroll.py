@@ -33,16 +33,14 @@ that mounting never blocks a paint for long; the caller calls again until nothin
                       ├───────┤                 the viewport and AHEAD_SCREENS on each side are wanted
                           ▓▓▓                   the viewport
 
-For example, row 40 is at the top of the viewport, the third row of a card that begins in row 38:
-``_top_anchor`` is ``(card, 2)``. An entry above it was estimated at 4 rows, is mounted, and has 7.
-The card is now in row 41, so ``arrange`` sets ``scroll_y`` to 43, and the person sees no change.
-Any other scroll sets ``_top_anchor`` to None; the next ``arrange`` takes the widget that is at the
-top then. While the list follows its end, Textual's own anchor scrolls, and ``_top_anchor`` is
-None.
+``_top_anchor`` is the widget at the top of the viewport, and how far it reaches above that. Any other
+scroll sets it to None; the next ``arrange`` takes the widget that is at the top then. While the list
+follows its end, Textual's own anchor scrolls, and it is None.
 
-Reads ``_anchored``, ``_anchor_released`` and ``_styles_cache``, which are private in Textual 8.2,
-and sets ``scroll_y`` without its watchers, as Textual does for an anchor (pyproject.toml:
-``>=8.2.8,<8.3``).
+Reads ``_anchored`` and ``_anchor_released``, which are private in Textual 8.2, and sets ``scroll_y``
+without its watchers, as Textual does for an anchor (pyproject.toml: ``>=8.2.8,<8.3``). Textual's
+``StylesCache.get_inner_outer`` is cached by widget, which keeps what removed widgets painted: here
+it is a class method.
 """
 
 import asyncio
@@ -51,6 +49,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from textual._styles_cache import StylesCache
 from textual.containers import VerticalScroll
 from textual.geometry import Region, Size
 from textual.layout import DockArrangeResult
@@ -66,6 +65,7 @@ AHEAD_SCREENS = 1
 """Screens above and below the viewport whose entries are mounted, ready to be scrolled to."""
 KEEP_SCREENS = 4
 """Screens above and below the viewport beyond which an entry's widget is removed."""
+StylesCache.get_inner_outer = classmethod(StylesCache.get_inner_outer)  # type: ignore
 
 
 class Foldable:
@@ -244,7 +244,7 @@ class VirtualScroll(Guarded, VerticalScroll, can_focus=False):
 
     def _next_range(self, entries: list[VirtualEntry], virtual: int, top: float | None) -> range:
         """Return the indexes that are to be mounted next among the first ``virtual`` entries."""
-        heights = [self.entry_height(entry) for entry in entries]
+        heights = [self.entry_height(e) if e.widget is not None else e.height for e in entries]
         if top is None and self._is_following:
             top = sum(heights) - self.size.height
         elif top is None:
@@ -293,8 +293,6 @@ class VirtualScroll(Guarded, VerticalScroll, can_focus=False):
             if entry.widget is not None:
                 self.entry_height(entry)
                 entry.expanded = entry.foldable is not None and entry.foldable.expanded
-                for widget in entry.widget.walk_children(Widget, with_self=True):
-                    widget._styles_cache.clear()  # Textual keeps it, with all that was painted
                 widgets.append(entry.widget)
                 entry.widget = None
         await self.remove_children(widgets)

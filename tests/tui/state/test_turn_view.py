@@ -17,6 +17,14 @@ def test_turn_view_events_after_end_are_ignored() -> None:
     assert (view.activity, view.running) == ("", False)
 
 
+def test_token_times_of_one_moment_are_one() -> None:
+    view = TurnView("hi", clock=iter([0.0, *(n / 1000 for n in range(100))]).__next__)
+    view.apply(ev.AgentPrefill(done=1, total=1, cached=0))
+    for _ in range(100):
+        view.apply(ev.AgentTokens(ids=[1, 2]))
+    assert len(view.token_times) == 11 and view.token_times.total() == 200
+
+
 def test_stored_turn_has_its_times_and_speed() -> None:
     reasoning = ev.ReasoningItem(id="rs_1", status="completed")
     call = ev.McpCallItem(

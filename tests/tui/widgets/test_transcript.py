@@ -1,9 +1,12 @@
 """A long conversation: all of it can be reached, and only what is near is there as widgets."""
 
+import gc
 import json
+import weakref
 from unittest.mock import AsyncMock
 
 import pytest
+from textual._styles_cache import StylesCache
 from textual.geometry import Size
 from textual.widget import Widget
 
@@ -71,6 +74,48 @@ async def test_running_turn_panes_as_high_as_text_fold_at_end() -> None:
         turn.end()
         await driver.expect_text("▸ Thought", "done", "the newest answer")
         assert not driver.app.query(TurnPanes)
+
+
+async def test_folded_turn_leaves_no_widget_nor_what_it_painted() -> None:
+    async with drive_app(size=(100, 30)) as driver:
+        painted: list[weakref.ref[StylesCache]] = []
+        for number in range(4):
+            turn = await driver.ask(f"question {number}")
+            emit_reasoning(turn, "a short thought").close(True)
+            emit_message(turn, f"answer {number}\n\n" * 40).close(True)
+            await driver.expect_text("a short thought", f"answer {number}")
+            for widget in driver.app.query(TurnPanes).first().walk_children(Widget, with_self=True):
+                painted.append(weakref.ref(widget._styles_cache))
+            turn.end()
+            await driver.wait_for(lambda: not driver.app.query(TurnPanes))
+        last = len(painted) // 4  # the pruning of the latest may go on
+        gc.collect()
+        assert last > 8 and not [each for each in painted[:-last] if each() is not None]
+
+
+async def test_ended_turn_keeps_its_texts_once() -> None:
+    async with drive_app(size=(100, 30)) as driver:
+        turn = await driver.ask("the question")
+        reasoning, messages = emit_reasoning(turn, "a b c"), []
+        await driver.expect_text("a b c")
+        reasoning.delta("d e f")
+        reasoning.close(True)
+        for number in range(9):
+            messages.append(emit_message(turn, f"note {number}\n\n" * 30, "commentary"))
+            await driver.expect_text(f"note {number}")
+            messages[-1].delta(f"end {number}")
+            messages[-1].close(True)
+        turn.end()
+        await driver.wait_for(lambda: not driver.app.query(TurnPanes))
+        exchange, view = driver.app.transcript.newest_exchange, driver.app.own_turn.view
+        assert exchange is not None and view is not None
+        assert not exchange.rendered and not any(len(item.text) for item in view.items)
+        assert not any(view._builder[item.id].deltas for item in view.items)
+        await driver.pilot.press("ctrl+o", "ctrl+home")
+        await driver.expect_text("a b c d e f", "note 0")
+        await driver.pilot.press("ctrl+f", *"end 3")
+        await driver.expect_text("1/1")
+        await driver.expect_text("end 3")
 
 
 async def test_ended_turn_panes_stay_while_person_reads_in_them() -> None:

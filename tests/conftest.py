@@ -149,12 +149,6 @@ def is_slow(path: Path) -> bool:
     return name.startswith(SLOW) and not name.startswith(FAST)
 
 
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not even import the files that `make test-fast` leaves out."""
-    fast = config.option.markexpr == "not slow" and collection_path.suffix == ".py"
-    return True if fast and is_slow(collection_path) else None
-
-
 def pytest_configure(config: pytest.Config) -> None:
     """Load the fixtures, but not in the process that only hands out the tests of `make test`."""
     if config.getoption("dist", "no") == "no" or config.option.collectonly:

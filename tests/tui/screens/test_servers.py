@@ -122,7 +122,7 @@ async def test_login_card_leaves_letters_to_prompt(open_app: Any, home: Path) ->
     async with run_oauth_server() as oauth:
         launch = configured(home, guarded={"url": oauth.config.url})
         async with open_app(launch=launch) as driver:
-            await driver.expect_text("guarded wants a login", "Tab to answer")
+            await driver.expect_text("guarded wants a login")
             card = driver.app.query_one(LoginCard)
             await driver.wait_for(lambda: card.has_focus_within)
             await driver.expect_text("Log in", gone="Tab to answer")

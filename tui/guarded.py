@@ -34,7 +34,8 @@ class GuardedScreen(Guarded, Screen[Result]):
 
     def dismiss(self, result: Result | None = None) -> AwaitComplete:
         """Close the screen with this result, unless it is closed already (extends Textual's)."""
-        return super().dismiss(result) if self.is_current else AwaitComplete()
+        # Not `is_current`: that is true below a dialog, which would be closed in place of this one.
+        return super().dismiss(result) if self.is_active else AwaitComplete()
 
 
 class GuardedDialog(GuardedScreen[Result], ModalScreen[Result]):

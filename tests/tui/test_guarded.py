@@ -75,6 +75,22 @@ async def test_screen_is_closed_once(open_app: Any, command: str) -> None:
         assert driver.app.screen is driver.app.default_screen and driver.app.is_running
 
 
+async def test_dialog_stays_when_the_screen_below_is_to_close(open_app: Any) -> None:
+    async with open_app() as driver:
+        await driver.pilot.press(*"hello", "enter")
+        await driver.expect_text("Fine.")
+        await driver.pilot.press(*"/sessions", "enter")
+        await driver.wait_for(lambda: len(driver.app.screen_stack) == 2)
+        below = driver.app.screen
+        await driver.pilot.press("ctrl+r")
+        await driver.wait_for(lambda: len(driver.app.screen_stack) == 3)
+        below.dismiss(None)
+        await driver.pilot.press(*"x")
+        assert len(driver.app.screen_stack) == 3
+        await driver.pilot.press("escape", "escape")
+        assert driver.app.screen is driver.app.default_screen and driver.app.is_running
+
+
 class Failing(Message):
     """Its handler raises ``error``."""
 

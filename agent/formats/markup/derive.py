@@ -92,9 +92,12 @@ class Derivation:
             header = header[: tag.start()]
         answer, with_thought = (text and text[len(header) :] for text in (answer, with_thought))
         calls = [text[len(header) :] for text in calls]
-        think = self._derive_thinking(with_thought, calls)
+        syntax = MessageSyntax("chat template", source="chat template")
+        thinking: tuple[str, ...] = ()
+        if think := self._derive_thinking(with_thought, calls):
+            syntax = replace(syntax, think_open=think[0], think_close=think[1])
+            thinking = syntax.think, syntax.think_end
         before, _, after = (answer or "").partition(self._answer)
-        thinking = think[:2] if think else ()
         opening = [tag for tag in tags_of(before) if tag not in thinking]
         between = (with_thought or "").partition(self._thought)[2].partition(self._answer)[0]
         opening += [tag for tag in tags_of(between)[1:] if tag not in opening]
@@ -103,14 +106,10 @@ class Derivation:
         self._header, self._ending = header.strip(), ending
         if self._header and any(self._header in text for text in (with_thought or "", *calls)):
             ignored = (*ignored, self._header)
-        syntax = MessageSyntax(
-            "chat template", ends=ending[len(opening[:1]) :], ignored=ignored, source="chat template",
+        syntax = replace(
+            syntax, ends=ending[len(opening[:1]) :], ignored=ignored,
             end_space=after[: len(after) - len(after.lstrip())] if ending else "",
         )  # fmt: skip
-        if think:
-            names = ("think", "think_end", "think_open", "think_close")
-            fields: dict[str, Any] = dict(zip(names, think, strict=True))
-            syntax = replace(syntax, **fields)
         for text in calls:
             call = self._derive_call(text, {*thinking, *ignored})
             if call is not None:
@@ -167,8 +166,8 @@ class Derivation:
 
     # --- thinking ---------------------------------------------------------------------------------
 
-    def _derive_thinking(self, answer: str | None, calls: list[str]) -> tuple[str, ...]:
-        """Return the tags around reasoning, and the exact texts before and after it, if any."""
+    def _derive_thinking(self, answer: str | None, calls: list[str]) -> tuple[str, str] | None:
+        """Return the exact texts before and after reasoning, if any."""
         for text in (answer, *calls):
             before, found, after = (text or "").partition(self._thought)
             behind = re.split(f"{self._answer}|{self._names[0]}", after)[0]
@@ -179,18 +178,18 @@ class Derivation:
             if text is answer:
                 rest = behind[len(close) :]
                 close += rest[: len(rest) - len(rest.lstrip())]
-            return tag, end, before[before.rindex(tag) :], close
-        for tag, end in (
-            ("<|inner_prefix|>", "<|inner_suffix|>"),
-            ("<|channel>thought", "<channel|>"),
+            return before[before.rindex(tag) :], close
+        for tag, kind, end in (
+            ("<|inner_prefix|>", "", "<|inner_suffix|>"),
+            ("<|channel>", "thought\n", "<channel|>"),
         ):
-            if tag.removesuffix("thought") in self._source and end in self._source:
-                return tag, end, tag + "\n" * tag.endswith("thought"), end
+            if tag in self._source and end in self._source:
+                return tag + kind, end
         for name, upper in _THINK_TAGS.findall(self._source):
             tag, end = (f"[{upper}]", f"[/{upper}]") if upper else (f"<{name}>", f"</{name}>")
             if end in self._source:
-                return tag, end, f"{tag}\n", f"\n{end}\n\n"
-        return ()
+                return f"{tag}\n", f"\n{end}\n\n"
+        return None
 
     # --- calls ------------------------------------------------------------------------------------
 

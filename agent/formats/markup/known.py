@@ -1,7 +1,5 @@
 """The syntaxes that models.toml names, and those of families whose chat templates do not show them."""
 
-from typing import Any
-
 from agent.formats.markup.syntax import ANY, CallSyntax, MessageSyntax
 
 HERMES = CallSyntax("object", open="<tool_call>\n", close="\n</tool_call>")
@@ -32,12 +30,6 @@ SYNTAXES = {
 """The syntaxes by the names that ``format =`` in models.toml has."""
 
 
-def thinking_fields(tag: str, close: str, end: str = "") -> dict[str, Any]:
-    """The fields of a syntax whose reasoning is between these texts; ``end``: the tag in ``close``."""
-    tags = {"think": tag.strip(), "think_end": end or close.strip()}
-    return tags | {"think_open": tag, "think_close": close}
-
-
 _TABLE = {
     "<|open|>": MessageSyntax(
         "kimi-k3",
@@ -49,7 +41,8 @@ _TABLE = {
         ),),
         ends=("<|end_of_msg|>",),
         ignored=("<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>"),
-        **thinking_fields("<|open|>think<|sep|>", "<|close|>think<|sep|><|open|>response<|sep|>"),
+        think_open="<|open|>think<|sep|>",
+        think_close="<|close|>think<|sep|><|open|>response<|sep|>",
     ),
     "[BEGIN FINAL RESPONSE]": MessageSyntax(
         "apriel",
@@ -57,7 +50,7 @@ _TABLE = {
             section_open="<tool_calls>[", section_close="]</tool_calls>", separator=", ",
         ),),
         ends=("<|end|>",), ignored=("[END FINAL RESPONSE]",), end_space="\n",
-        **thinking_fields("Here are my reasoning steps:\n", "\n[BEGIN FINAL RESPONSE]\n"),
+        think_open="Here are my reasoning steps:\n", think_close="\n[BEGIN FINAL RESPONSE]\n",
     ),
     "<atem:": MessageSyntax(
         "muse",
@@ -68,7 +61,7 @@ _TABLE = {
         ),),
         ends=("<|eot|>",), ignored=("<|eom|>",),
         header=("<|start|>assistant", "<|message|>", "=self"),
-        **thinking_fields("", "<|eom|><|start|>assistant to=user<|message|>", end="<|eom|>"),
+        think_open="", think_close="<|eom|><|start|>assistant to=user<|message|>",
     ),
     ">>>all": MessageSyntax(
         "functionary", calls=(CallSyntax("json", open=">>>", after_name="\n", separator=""),),

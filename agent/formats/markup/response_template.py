@@ -5,8 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from agent.formats.markup.known import thinking_fields
-from agent.formats.markup.syntax import CallSyntax, MessageSyntax
+from agent.formats.markup.syntax import CallSyntax, MessageSyntax, tags_of
 
 _GROUP = re.compile(r"\(\?P<(\w+)>(?:[^()\\]|\\.|\[[^\]]*\])*\)")
 _SPACE = re.compile(r"\\s[*+?]*|\\n[*+?]|\(\?:[^()]*\)\?")
@@ -20,19 +19,17 @@ def load_response_template(template: Mapping[str, Any], source: str) -> MessageS
     if not isinstance(fields, Mapping) or not all(isinstance(f, Mapping) for f in fields.values()):
         raise ValueError("response_template: fields must be a table of tables")
     thinking = ("reasoning_content", "reasoning", "thinking")
-    thought = next((fields[name] for name in thinking if name in fields), None)
+    thought = next((fields[name] for name in thinking if name in fields), {})
     content, calls = fields.get("content", {}), fields.get("tool_calls")
-    syntax: dict[str, Any] = {"think": "", "think_end": ""}
-    if thought is not None:
-        (tag, *_), (end, *_) = _parts(thought, "open"), _parts(thought, "close")
-        syntax = thinking_fields(tag, end)
+    close, opening = _parts(thought, "close")[0], _parts(content, "open")
     return MessageSyntax(
         "response template",
+        think_open=_parts(thought, "open")[0],
+        think_close=close,
         calls=() if calls is None else (_calls(calls),),
         ends=tuple(part for part in _parts(content, "close") if part),
-        ignored=tuple(part.strip() for part in _parts(content, "open") if part),
+        ignored=(*(part.strip() for part in opening if part), *tags_of(close)[1:]),
         source=source,
-        **syntax,
     )
 
 

@@ -257,9 +257,10 @@ class MessageSyntax:
     """The markup of an assistant's message."""
 
     name: str
-    think: str = "<think>"
-    think_end: str = "</think>"
-    """The tags around reasoning; empty: the family has none."""
+    think_open: str = "<think>\n"
+    """The exact text that begins reasoning; empty: the family has none, or it has no beginning."""
+    think_close: str = "\n</think>\n\n"
+    """The exact text between reasoning and answer."""
     calls: tuple[CallSyntax, ...] = ()
     """The syntax of calls; those after the first are accepted too."""
     ends: tuple[str, ...] = ()
@@ -278,10 +279,15 @@ class MessageSyntax:
     """White space between an answer and its end."""
     source: str = "table"
     """Where the syntax is from: `agent.formats.protocol.Format.source`."""
-    think_open: str = "<think>\n"
-    """The exact text that begins reasoning."""
-    think_close: str = "\n</think>\n\n"
-    """The exact text between reasoning and answer."""
+
+    @cached_property
+    def think(self) -> str:
+        """The tag that begins reasoning, if any."""
+        return (*tags_of(self.think_open), "")[0]
+
+    @cached_property
+    def think_end(self) -> str:
+        return (*tags_of(self.think_close), "")[0]
 
     @cached_property
     def entries(self) -> tuple[str, ...]:

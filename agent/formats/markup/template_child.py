@@ -1,5 +1,5 @@
 """Renders a chat template of unknown origin, as a program with limits (`template_process`): reads JSON
-lines, ``{"source"}``, then requests (`render_template`); answers ``{"text"}`` or ``{"error"}``."""
+lines, ``{"source"}`` and requests (`render_template`); answers these: ``{"text"}`` or ``{"error"}``."""
 
 import json
 import re
@@ -88,40 +88,31 @@ def _raise_exception(reason: str) -> None:
     raise TemplateError(reason)
 
 
-def _limit_time() -> None:
-    """Give the next rendering its share of CPU time."""
-    import resource
-
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    seconds = int(usage.ru_utime + usage.ru_stime) + RENDER_CPU_SECONDS
-    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, hard))
-
-
-def _limit_memory() -> None:
+def _main() -> None:
     import resource
 
     with suppress(ValueError, OSError):  # macOS has no such limit
         resource.setrlimit(resource.RLIMIT_AS, (MAX_ADDRESS_SPACE_BYTES, MAX_ADDRESS_SPACE_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
-def _main() -> None:
-    _limit_memory()
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_CPU)
+    source, answer = "", dict[str, str]()
     template: Template | None = None
     for line in sys.stdin:
-        _limit_time()
-        answer: dict[str, str]
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        seconds = int(usage.ru_utime + usage.ru_stime) + RENDER_CPU_SECONDS  # for this line
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, hard_limit))
         try:
-            if template is None:
-                template, answer = compile_template(**json.loads(line)), {"text": ""}
-            else:
-                answer = {"text": render_template(template, **json.loads(line))}
-                if len(answer["text"]) > MAX_TEXT_CHARS:
-                    answer = {"error": "it writes too much"}
+            request = json.loads(line)
+            source = request.pop("source", source)
+            template = template or compile_template(source)
+            text = render_template(template, **request) if request else ""
+            answer = (
+                {"text": text} if len(text) <= MAX_TEXT_CHARS else {"error": "it writes too much"}
+            )
         except TEMPLATE_ERRORS as error:
             answer = {"error": error_text(error)}
-        print(json.dumps(answer), flush=True)
+        if request:
+            print(json.dumps(answer), flush=True)
 
 
 if __name__ == "__main__":

@@ -189,13 +189,14 @@ class ChatTemplate:
         except UnusableTemplateError:
             self._no_tools = []  # some templates test for tools, others iterate over them
             self.frames = self._derive_frames()
-        self.has_thinking = self.has_thinking or self._renders_reasoning()
-        self.keeps_reasoning = {tools: self._keeps_reasoning(tools) for tools in (False, True)}
+        called = [self._called(self._v), *self._results(self._y)]
+        self.has_thinking = self.has_thinking or self._shows_reasoning(called, [])
+        finished = [message("assistant", self._y), message("user", self._z)]
+        tool = tool_schema("f", "", {"type": "object", "properties": {}})
+        self.keeps_reasoning = {
+            bool(tools): self._shows_reasoning(finished, tools) for tools in ([], [tool])
+        }
         """Whether the template leaves reasoning in finished turns, without and with tools."""
-
-    def render(self, messages: Sequence[TemplateMessage], tools: Sequence[TemplateMessage]) -> str:
-        """Render a conversation. Raises UnusableTemplateError."""
-        return self._render(messages, tools)
 
     def prompt_header(
         self,
@@ -203,17 +204,17 @@ class ChatTemplate:
         tools: Sequence[TemplateMessage],
         day: date,
         effort: Effort = "medium",
-    ) -> tuple[str, str]:
-        """Render what precedes the first message, before and after the instructions. Raises
+    ) -> MessageFrame:
+        """Render what precedes the first message, around the instructions. Raises
         UnusableTemplateError if the instructions or tools have no place."""
         system = [message("system", self._v)] if instructions else []
         messages = [*system, message("user", self._x)]
-        text = self._render(messages, tools, day, effort=effort).partition(self._x)[0]
+        text = self.render(messages, tools, day, effort=effort).partition(self._x)[0]
         names = [tool["function"]["name"] for tool in tools]
         if any(part not in text for part in (*names, *([self._v] if instructions else []))):
             raise UnusableTemplateError("it leaves out what was said")
         before, _, after = _remove_suffix(text, self.frames.user.before).partition(self._v)
-        return before, after
+        return MessageFrame(before, after)
 
     def opening(self, effort: Effort, *, after_result: bool = False) -> Opening:
         """Derive the beginning of an assistant message after a user's, or after a tool result, where it
@@ -224,7 +225,7 @@ class ChatTemplate:
             messages += [self._called(self._v), *self._results(self._y)]
             last, after = self._y, frames.results.frame.after
         try:
-            text = self._render(messages, generate=True, effort=effort)
+            text = self.render(messages, generate=True, effort=effort)
             header = prompt = _remove_prefix(_between(text, last, None), after)
         except UnusableTemplateError:
             prompt, header = frames.generation_prompt, frames.message_header
@@ -234,7 +235,7 @@ class ChatTemplate:
             for thought in (self._thought, {}):
                 with suppress(UnusableTemplateError):
                     finished = [*messages, begun | thought, *more, message("user", self._v)]
-                    text = _between(self._render(finished, effort=effort), last, z)
+                    text = _between(self.render(finished, effort=effort), last, z)
                     if self._reasoning not in text:
                         return _remove_prefix(text, after)
             return header
@@ -249,18 +250,13 @@ class ChatTemplate:
             prompt, header, answer[len(header) :], call[len(header) :] if is_begun else ""
         )
 
-    def _renders_reasoning(self) -> bool:
-        called = [message("user", self._x), self._called(self._v) | self._thought]
+    def _shows_reasoning(
+        self, turn: list[TemplateMessage], tools: Sequence[TemplateMessage]
+    ) -> bool:
+        """Whether the template writes the reasoning of the first of these messages."""
+        messages = [message("user", self._x), turn[0] | self._thought, *turn[1:]]
         with suppress(UnusableTemplateError):
-            return self._reasoning in self._render([*called, *self._results(self._y)])
-        return False
-
-    def _keeps_reasoning(self, tools: bool) -> bool:
-        answer = message("assistant", self._y) | self._thought
-        declared = [tool_schema("f", "", {"type": "object", "properties": {}})] if tools else []
-        messages = [message("user", self._x), answer, message("user", self._z)]
-        with suppress(UnusableTemplateError):
-            return self._reasoning in self._render(messages, declared)
+            return self._reasoning in self.render(messages, tools)
         return False
 
     def _derive_settings(self, user: TemplateMessage) -> None:
@@ -272,7 +268,7 @@ class ChatTemplate:
                 for tried in (effort, "high"):  # some templates know two levels
                     self._settings[effort] = _thinking_variables(tried, switch=switch)
                     with suppress(UnusableTemplateError):
-                        texts[effort] = self._render([user], generate=True, effort=effort)
+                        texts[effort] = self.render([user], generate=True, effort=effort)
                         break
             self.effort_control = texts.get("low") != texts.get("high")
             if self.effort_control:
@@ -285,8 +281,8 @@ class ChatTemplate:
         user, assistant = message("user", x), message("assistant", y)
         turn, following_user = [user, assistant], message("user", z)
         self._derive_settings(user)
-        text = self._render([*turn, following_user])
-        prompt = _between(self._render([user], generate=True), x, None)
+        text = self.render([*turn, following_user])
+        prompt = _between(self.render([user], generate=True), x, None)
         user_after = common_prefix(_between(text, x, y), self._ending([user], x, prompt))
         following = _between(text, y, z)
         assistant_after = common_prefix(following, self._ending(turn, y, prompt))
@@ -298,15 +294,15 @@ class ChatTemplate:
         generation_prompt = _remove_prefix(prompt, user_after)
         beginning = _remove_suffix(text, f"{x}{_between(text, x, None)}")
         if (
-            self._render([user], generate=True) != f"{beginning}{x}{prompt}"
-            or self._render([*turn, following_user], generate=True)
+            self.render([user], generate=True) != f"{beginning}{x}{prompt}"
+            or self.render([*turn, following_user], generate=True)
             != f"{_remove_suffix(text, _between(text, z, None))}{prompt}"
         ):
             raise UnusableTemplateError("what it writes around a message depends on others")
         developer = user_frame  # where the template knows no later instructions
         for role in self._instruction_roles:
             with suppress(UnusableTemplateError):
-                changed = self._render([*turn, message(role, self._v), following_user])
+                changed = self.render([*turn, message(role, self._v), following_user])
                 developer = MessageFrame(
                     _remove_prefix(_between(changed, y, self._v), assistant_frame.after),
                     _remove_suffix(_between(changed, self._v, z), user_frame.before),
@@ -324,10 +320,10 @@ class ChatTemplate:
     def _ending(self, messages: list[TemplateMessage], last: str, prompt: str) -> str:
         """Render what follows the last message's text: where a template always adds the generation
         prompt, before a system message."""
-        end = _between(self._render(messages), last, None)
+        end = _between(self.render(messages), last, None)
         if end.endswith(prompt):
             with suppress(UnusableTemplateError):
-                text = self._render([*messages, message("system", self._v)])
+                text = self.render([*messages, message("system", self._v)])
                 return _between(text, last, self._v)
         return end
 
@@ -348,14 +344,14 @@ class ChatTemplate:
     def _derive_results_after_calls(self, answer: MessageFrame, prompt: str) -> ResultFrames:
         x, y, z, v = self._x, self._y, self._z, self._v
         called = [message("user", x), self._called(v)]
-        text = self._render([*called, *self._results(y)], generate=True)
+        text = self.render([*called, *self._results(y)], generate=True)
         following, after = _between(text, v, y), _between(text, y, None)
-        end = _between(self._render(called), v, None)
+        end = _between(self.render(called), v, None)
         try:
-            two = self._render([called[0], self._called(v, z), *self._results(y, x)])
+            two = self.render([called[0], self._called(v, z), *self._results(y, x)])
             closing = common_prefix(_between(two, v, z), following)
         except UnusableTemplateError:  # a message has one call
-            two = self._render([*called, *self._results(y, x)])
+            two = self.render([*called, *self._results(y, x)])
             closing = end.partition(answer.after)[0] if answer.after else end
         opening = _remove_prefix(following, closing)
         if end.startswith(closing):
@@ -366,9 +362,9 @@ class ChatTemplate:
         if after.endswith(prompt):
             after = _remove_suffix(after, prompt)
         else:  # the message with the call continues
-            text = self._render([*called, *self._results(y), message("user", z)])
+            text = self.render([*called, *self._results(y), message("user", z)])
             after = common_prefix(after, _between(text, y, z))
-        quoted = self._render([*called, *self._results(f'{y}"')])
+        quoted = self.render([*called, *self._results(f'{y}"')])
         frame = MessageFrame(opening[len(end) :], after, escaped=f'{y}\\"' in quoted)
         return ResultFrames(frame, _between(two, y, x), self._name, end)
 
@@ -387,7 +383,7 @@ class ChatTemplate:
             for at, text in enumerate(texts)
         ]
 
-    def _render(
+    def render(
         self,
         messages: Sequence[TemplateMessage],
         tools: Sequence[TemplateMessage] = (),
@@ -396,6 +392,7 @@ class ChatTemplate:
         generate: bool = False,
         effort: Effort = "medium",
     ) -> str:
+        """Render a conversation. Raises UnusableTemplateError."""
         return self._renderer.render({
             "messages": [dict(one) for one in messages],
             "tools": list(tools) or self._no_tools,
@@ -418,13 +415,11 @@ def _thinking_variables(effort: Effort, *, switch: bool) -> dict[str, Any]:
 
 def message(role: str, content: str, calls: Sequence[tuple[str, Any]] = ()) -> TemplateMessage:
     """Return a message as templates expect it; ``calls``: the names and arguments of its calls."""
-    if not calls:
-        return {"role": role, "content": content}
     called = [
         {"id": f"call0000{at}", "type": "function", "function": {"name": name, "arguments": given}}
         for at, (name, given) in enumerate(calls)
     ]
-    return {"role": role, "content": content, "tool_calls": called}
+    return {"role": role, "content": content} | ({"tool_calls": called} if called else {})
 
 
 def _between(text: str, start: str, end: str | None) -> str:

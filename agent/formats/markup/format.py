@@ -18,7 +18,7 @@ from agent.formats.markup.known import HERMES
 from agent.formats.markup.message_grammar import MessageGrammar
 from agent.formats.markup.parser import MarkupParser
 from agent.formats.markup.segments import TokenClasses
-from agent.formats.markup.syntax import ANY, MessageSyntax, code_arguments
+from agent.formats.markup.syntax import ANY, MessageSyntax, to_json
 from agent.formats.markup.template_process import UnusableTemplateError
 from agent.formats.markup.vocabulary import MarkupEncoder, MarkupVocabulary
 from agent.formats.protocol import (
@@ -30,7 +30,6 @@ from agent.formats.protocol import (
     PromptHeader,
 )
 from agent.formats.recipients import PYTHON_TOOL, Recipients
-from agent.formats.tokenizer_text import replace_surrogates
 
 PYTHON_FUNCTION = FunctionTool(
     PYTHON_TOOL,
@@ -57,17 +56,17 @@ class MarkupFormat:
         self.parses_calls = bool(syntax.calls)
         self.template = template
         self.encoder = MarkupEncoder(vocabulary)
-        self.encode_text = self.encoder.encode_text
+        self.encode_text, self.encode_markup = self.encoder.encode_text, self.encoder.encode_markup
         self._syntax, self.begin_id = syntax, vocabulary.begin_id
         self._vocabulary, self._special_ids = vocabulary, frozenset(vocabulary.specials.values())
         self._token_classes = TokenClasses(vocabulary, syntax)
         self.stop_ids = frozenset(self._token_classes.stop_ids)
-        self._message_end = self.encoder.encode_markup(template.frames.assistant.after)
+        self._message_end = self.encode_markup(template.frames.assistant.after)
         call_end = template.frames.results.call_end
-        self._call_end = self.encoder.encode_markup(call_end)
+        self._call_end = self.encode_markup(call_end)
         closing = "".join(each.close + each.section_close for each in syntax.calls[:1])
         written = (n for n in range(len(call_end), -1, -1) if closing.endswith(call_end[:n]))
-        self._closed_call_end = self.encoder.encode_markup(call_end[next(written) :])
+        self._closed_call_end = self.encode_markup(call_end[next(written) :])
         self._variants: dict[tuple[Effort, bool], MarkupFormat] = {}
         self._open("medium", after_result=False)
         self._variants["medium", False] = self
@@ -96,12 +95,14 @@ class MarkupFormat:
     def _open(self, effort: Effort, *, after_result: bool) -> None:
         self._effort = effort
         opening = self.template.opening(effort, after_result=after_result)
-        markup = self.encoder.encode_markup
-        self._generation_prompt, header = markup(opening.prompt), markup(opening.header)
+        self._generation_prompt = self.encode_markup(opening.prompt)
+        header = self.encode_markup(opening.header)
         is_beginning = self._generation_prompt[: len(header)] == header
         self._message_header = header if is_beginning else self._generation_prompt
         think, self._opening = self._syntax.think, opening
         self._starts_thinking = bool(think) and opening.prompt.rstrip().endswith(think)
+        self._knows_thinking = self._starts_thinking or self.template.has_thinking
+        self._think_open = "" if self._starts_thinking else self._syntax.think_open
 
     def keeps_reasoning(self, *, tools: bool) -> bool:
         return self.template.keeps_reasoning[tools]
@@ -111,7 +112,7 @@ class MarkupFormat:
         for each in self._variants.values():
             if header in (each._message_header, each._generation_prompt):
                 instead = each._opening.instead_of_reasoning(text)
-                return each._message_header + self.encoder.encode_markup(instead)
+                return each._message_header + self.encode_markup(instead)
         return list(header)
 
     def describe_functions(self, functions: Sequence[FunctionTool]) -> str:
@@ -130,16 +131,13 @@ class MarkupFormat:
         # A template may have no place for tools, or none for instructions either.
         for text, declared in ((instructions, tools), (with_tools, []), ("", [])):
             try:
-                before, after = self.template.prompt_header(
-                    bool(text), declared, day, header.effort
-                )
+                frame = self.template.prompt_header(bool(text), declared, day, header.effort)
+                break
             except UnusableTemplateError as error:
                 reason = error
-            else:
-                break
         else:
             raise EngineError(f"The model's chat template cannot be used: {reason}.") from reason
-        ids = self.encoder.encode_framed(MessageFrame(before, after), text)
+        ids = self.encoder.encode_framed(frame, text)
         if with_tools and not (text or declared):
             ids += self.user_message(with_tools)
         if self.begin_id is None or ids[:1] == [self.begin_id]:
@@ -159,7 +157,7 @@ class MarkupFormat:
 
     def append_result(self, results: Sequence[int], recipient: str, text: str) -> list[int]:
         frames = self._result_frames(recipient)
-        after = self.encoder.encode_markup(frames.frame.after)
+        after = self.encode_markup(frames.frame.after)
         more = MessageFrame(frames.separator, frames.frame.after, frames.frame.escaped)
         return [*results[: len(results) - len(after)], *self.encoder.encode_framed(more, text)]
 
@@ -173,24 +171,21 @@ class MarkupFormat:
 
     def open_answer(self) -> list[int]:
         """Return the end of the reasoning, after its beginning if the generation prompt has none."""
-        if not (self._starts_thinking or self.template.has_thinking):
-            return []
-        opening = "" if self._starts_thinking else self._syntax.think_open
-        return self.encoder.encode_markup(opening + self._syntax.think_close)
+        thought = self._think_open + self._syntax.think_close
+        return self.encode_markup(thought) if self._knows_thinking else []
 
     def begin_message(self, reasoning: str | None, answer: str | None) -> list[int]:
         """Return the reasoning within ``<think>``, which the generation prompt may have begun, and the
         answer. Raises ValueError where the template knows no reasoning."""
-        markup, text = self.encoder.encode_markup, self.encoder.encode_text
         if reasoning is None:
-            return self.open_answer() + text(answer or "")
-        if not (self._starts_thinking or self.template.has_thinking):
+            return self.open_answer() + self.encode_text(answer or "")
+        if not self._knows_thinking:
             raise ValueError("the model's chat template knows no reasoning")
-        ids = ([] if self._starts_thinking else markup(self._syntax.think_open)) + text(reasoning)
-        return ids if answer is None else ids + markup(self._syntax.think_close) + text(answer)
+        ids = self.encode_markup(self._think_open) + self.encode_text(reasoning)
+        return ids if answer is None else ids + self.end_reasoning() + self.encode_text(answer)
 
     def end_reasoning(self, *, before_call: bool = False) -> list[int]:
-        return self.encoder.encode_markup(self._syntax.think_close)
+        return self.encode_markup(self._syntax.think_close)
 
     def open_call(self, recipient: str | None) -> list[int]:
         """Return the beginning of a call of the tool or, with None, of any; nothing for plain text."""
@@ -200,7 +195,7 @@ class MarkupFormat:
         if recipient is not None:
             return self.open_answer() + call.encode(self.encoder, recipient, None)
         beginning = call.section_open + call.open or f'{{"{call.name_key}": "'
-        return self.open_answer() + self.encoder.encode_markup(beginning.partition(ANY)[0])
+        return self.open_answer() + self.encode_markup(beginning.partition(ANY)[0])
 
     def message_header(self) -> list[int]:
         """Return the beginning of an assistant message without what opens reasoning."""
@@ -210,7 +205,7 @@ class MarkupFormat:
         return list(self._closed_call_end if call else self._message_end)
 
     def part_separator(self) -> list[int]:
-        return self.encoder.encode_markup("\n")
+        return self.encode_markup("\n")
 
     def close_message(self, ids: Sequence[int], *, call: bool) -> list[int]:
         """End a generated message as the template does, without repeating what the model wrote."""
@@ -222,9 +217,6 @@ class MarkupFormat:
             body.pop()
             message_end = self.message_end(call=call)  # a call has been closed
         return body + message_end
-
-    def encode_markup(self, text: str) -> list[int]:
-        return self.encoder.encode_markup(replace_surrogates(text))
 
     def canonical_name(self, tool: str, *, function: bool = False) -> str:
         """Return the name unchanged: these formats have no namespaces."""
@@ -285,16 +277,16 @@ class MarkupFormat:
         self, text: str, *, phase: Literal["commentary", "final_answer"]
     ) -> list[int]:
         """Render an assistant's message; the template does not distinguish phases."""
-        return self._message_header + self.encoder.encode_text(text) + self._message_end
+        return self._message_header + self.encode_text(text) + self._message_end
 
     def tool_call(self, recipient: str, arguments: str, *, json: bool = True) -> list[int]:
         """Render a call; code becomes the argument ``code``."""
-        arguments = arguments if json else code_arguments(arguments)
+        arguments = arguments if json else to_json({"code": arguments})
         call = (self._syntax.calls or (HERMES,))[0].encode(self.encoder, recipient, arguments)
         return self._message_header + call + self._closed_call_end
 
     def join_calls(self, call: list[int], following: list[int]) -> tuple[list[int], list[int]]:
-        syntax, markup = (self._syntax.calls or (HERMES,))[0], self.encoder.encode_markup
+        syntax, markup = (self._syntax.calls or (HERMES,))[0], self.encode_markup
         opening, closing = markup(syntax.section_open), markup(syntax.section_close)
         if closing and call[-len(closing) :] == closing and following[: len(opening)] == opening:
             call, following = call[: -len(closing)], following[len(opening) :]
@@ -302,12 +294,10 @@ class MarkupFormat:
 
     def reasoning_message(self, text: str) -> list[int]:
         """Render reasoning within ``<think>``; empty if the template knows none."""
-        opening, closing = self._syntax.think_open, self._syntax.think_close
+        opening, think = self._syntax.think_open, self._syntax.think
         if not (self.template.has_thinking and opening):
             return []
-        think = self._syntax.think
         if think and self._opening.header.endswith(think):
             opening = opening.partition(think)[2]
-        frame = MessageFrame(opening, closing)
-        body = self.encoder.encode_framed(frame, text)
+        body = self.encoder.encode_framed(MessageFrame(opening, self._syntax.think_close), text)
         return self._message_header + body + self._message_end

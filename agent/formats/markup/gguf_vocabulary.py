@@ -76,17 +76,14 @@ class GgufVocabulary:
     def encode(self, text: str) -> list[int]:
         """Tokenise a text that spells no special token, with llama.cpp."""
         raw = text.encode()
-        if not raw:
-            return []
-        room = len(raw) + 8
-        while True:
+        room, count = len(raw) + 8, -1
+        while count < 0:
             ids = (ctypes.c_int32 * room)()
             count = self._lib.llama_tokenize(
                 self._vocabulary, raw, len(raw), ids, room, False, False
             )
-            if count >= 0:
-                return list(ids[:count])
             room = -count
+        return list(ids[:count])
 
 
 GPT2_BYTES = {letter: bytes([byte]) for byte, letter in enumerate(byte_letters())}

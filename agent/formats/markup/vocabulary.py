@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from agent.formats.markup.chat_template import MessageFrame
@@ -51,6 +51,7 @@ class MarkupEncoder:
 
     def encode_markup(self, text: str) -> list[int]:
         """Tokenise markup: spelled special tokens become their ids."""
+        text = replace_surrogates(text)
         ids: list[int] = []
         encoded = 0
         for match in self._special.finditer(text):
@@ -62,14 +63,7 @@ class MarkupEncoder:
     def encode_text(self, text: str) -> list[int]:
         """Tokenise the text of users and tools: special tokens that it spells stay text. It is cut
         within each, as llama.cpp makes tokens of some even with ``parse_special`` false."""
-        text = replace_surrogates(text)
-        ids: list[int] = []
-        start = at = 0
-        while match := self._special.search(text, at):
-            at = match.start() + 1
-            ids += self._encode_ordinary(text[start:at])
-            start = at
-        return ids + self._encode_ordinary(text[start:])
+        return [token for piece in self._cut(text) for token in self._encode_ordinary(piece)]
 
     def encode_framed(self, frame: MessageFrame, text: str) -> list[int]:
         """Tokenise a text within its markup."""
@@ -82,17 +76,21 @@ class MarkupEncoder:
         """Put a space into every special token that a JSON value's texts spell."""
         match value:
             case str(text):
-                at = 0
-                while match := self._special.search(text, at):
-                    at = match.start() + 1
-                    text = f"{text[:at]} {text[at:]}"
-                return replace_surrogates(text)
+                return " ".join(self._cut(text))
             case list():
                 return [self.break_markup(part) for part in value]
             case Mapping():
                 return {self.break_markup(key): self.break_markup(value[key]) for key in value}
             case _:
                 return value
+
+    def _cut(self, text: str) -> Iterator[str]:
+        """Cut a text behind the first character of each special token that it spells."""
+        text, start = replace_surrogates(text), 0
+        while match := self._special.search(text, start):
+            yield text[start : match.start() + 1]
+            start = match.start() + 1
+        yield text[start:]
 
     def _encode_ordinary(self, text: str) -> list[int]:
         return [

@@ -112,7 +112,7 @@ def generated(
     template = form.template
 
     def render(messages: Sequence[dict[str, Any]], *, generate: bool = False) -> str:
-        return template._render(messages, tools, DAY, generate=generate)
+        return template.render(messages, tools, DAY, generate=generate)
 
     thought, text = answer["reasoning_content"], answer["content"]
     opening = template.opening("medium", after_result=history[-1]["role"] == "tool")
@@ -272,7 +272,7 @@ def test_composed_history_equals_real_template(name: str, history: str) -> None:
     form = new_format(SOURCES[name])
     messages, tools = HISTORIES[history]
     try:
-        rendered = form.template._render(messages, TOOLS if tools else [], DAY, generate=True)
+        rendered = form.template.render(messages, TOOLS if tools else [], DAY, generate=True)
     except UnusableTemplateError as error:
         pytest.skip(f"the template refuses this history: {error}")
     if (name, history) not in KNOWN:
@@ -354,7 +354,7 @@ FAMILIES = {
 def test_composed_history_equals_template(name: str, history: str) -> None:
     form = new_format(FAMILIES[name])
     messages, tools = HISTORIES[history]
-    rendered = form.template._render(messages, TOOLS if tools else [], DAY, generate=True)
+    rendered = form.template.render(messages, TOOLS if tools else [], DAY, generate=True)
     assert difference(compose(form, messages, tools), rendered) == ("", "")
 
 
@@ -363,7 +363,7 @@ def test_composed_history_equals_template(name: str, history: str) -> None:
 def test_imported_history_equals_template(name: str, history: str) -> None:
     form = new_format(FAMILIES[name])
     messages, tools = HISTORIES[history]
-    rendered = form.template._render(messages, TOOLS if tools else [], DAY, generate=True)
+    rendered = form.template.render(messages, TOOLS if tools else [], DAY, generate=True)
     assert difference(compose(form, messages, tools, imported=True), rendered) == ("", "")
 
 
@@ -391,7 +391,7 @@ def test_imported_history_equals_real_template(name: str, history: str) -> None:
     form = new_format(SOURCES[name])
     messages, tools = HISTORIES[history]
     try:
-        rendered = form.template._render(messages, TOOLS if tools else [], DAY, generate=True)
+        rendered = form.template.render(messages, TOOLS if tools else [], DAY, generate=True)
     except UnusableTemplateError as error:
         pytest.skip(f"the template refuses this history: {error}")
     assert difference(compose(form, messages, tools, imported=True), rendered) == ("", "")

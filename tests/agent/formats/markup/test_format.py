@@ -296,7 +296,7 @@ def test_incremental_messages_equal_full_rendering(vocabulary: GgufVocabulary, s
     for role, text in [*turns, ("user", "And then?")]:
         conversation.add(markup_format, User(text) if role == "user" else Assistant(text))
     messages = [("system", HEAD.instructions), *turns, ("user", "And then?")]
-    rendered = markup_format.template._render(
+    rendered = markup_format.template.render(
         [{"role": role, "content": text} for role, text in messages], generate=True
     )
     assert decode(markup_format, conversation.prompt(markup_format)) == rendered
@@ -365,7 +365,9 @@ def test_template_gets_date() -> None:
     source = TEMPLATES["qwen3"].replace(
         '"<|im_start|>system\n" ~', '"<|im_start|>system\n" ~ date_string ~ strftime_now("%Y") ~'
     )
-    assert "21 Nov 20262026" in ChatTemplate(source).prompt_header(True, [], date(2026, 11, 21))[0]
+    assert (
+        "21 Nov 20262026" in ChatTemplate(source).prompt_header(True, [], date(2026, 11, 21)).before
+    )
 
 
 @pytest.mark.parametrize(

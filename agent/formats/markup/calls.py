@@ -19,13 +19,14 @@ so that the call fails::
 
 import json
 from collections.abc import Callable, Container, Mapping
+from contextlib import suppress
 from typing import Any
 
 import regex
 
 from agent.formats.markup import coerce
 from agent.formats.markup.segments import Steps, TextReader
-from agent.formats.markup.syntax import ANY, CallSyntax, Patterns, to_json
+from agent.formats.markup.syntax import CallSyntax, to_json
 from agent.formats.protocol import Opened, SegmentKind
 from agent.formats.recipients import PYTHON_TOOL
 
@@ -102,6 +103,9 @@ class CallReader(TextReader):
         text = self._buffer.text
         return self._take(next((i for i, c in enumerate(text) if i and c in stops), len(text)))
 
+    def _write_escaped(self, text: str) -> None:
+        self._segments.delta(to_json(text)[1:-1])
+
     def _at_tag(self) -> Steps:
         """Whether one of the call's tags begins here; a tag that is cut off is taken."""
         while not (text := self._buffer.text).startswith(self._tags):
@@ -165,14 +169,11 @@ class JsonReader(CallReader):
         if not text:
             return False
         if text[0] == "{":
-            return (yield from self._read_value(self._write))
+            return (yield from self._read_value(self._segments.delta))
         pieces: list[str] = []
         complete = yield from self._read_value(pieces.append)
-        self._write(_unpack_arguments("".join(pieces)))
+        self._segments.delta(_unpack_arguments("".join(pieces)))
         return complete
-
-    def _write(self, text: str) -> None:
-        self._segments.delta(text)
 
     def _read_value(self, write: Callable[[str], None]) -> Steps:
         """Read one value; return whether it is complete, and was not ended by a tag."""
@@ -211,7 +212,7 @@ class JsonReader(CallReader):
     def _read_string(self, quote: str, write: Callable[[str], None]) -> Steps:
         """Read to the string's end; return False if a tag ends it, as only another call follows."""
         syntax, texts = self.syntax, None
-        if self._is_open and write == self._write:
+        if self._is_open and write == self._segments.delta:
             texts = self._token_classes.json if quote == '"' else self._token_classes.strings
         while text := (yield from self._more(texts)):
             if text.startswith(quote):
@@ -239,38 +240,37 @@ class JsonReader(CallReader):
 class ObjectReader(JsonReader):
     """Reads an object with name and arguments, from its ``{`` on."""
 
-    def __init__(self, *arguments: Any, on_confirmed: Callable[[], None] | None = None) -> None:
-        """``on_confirmed``: the call has no tags; called when it has name and arguments, without which
-        it is prose."""
+    def __init__(self, *arguments: Any, bare: bool = False) -> None:
+        """``bare``: the call has no tags; without name and arguments it is prose."""
         super().__init__(*arguments)
-        self._on_confirmed = on_confirmed
+        self._bare = bare
         self._name: str | None = None
-        self._early_arguments: list[str] = []
-        """Arguments that came before the name."""
-        self._has_arguments = self._is_read = False
-        if on_confirmed is not None:
+        self._has_arguments = False
+        if bare:
             self._tags, self._tag_starts = (), frozenset()
 
     def _take(self, count: int) -> str:
         text = super()._take(count)
-        if not self._is_open and not self._is_read:
+        if not self._is_open:
             self.raw += text
         return text
 
     def read(self) -> Steps:
         self._take(1)
         complete = yield from self._read_object()
-        self._is_read = True
-        if self._on_confirmed is not None:
-            if not self._is_open:
-                return "prose"
+        if not self._is_open:
+            self._ending = self.raw.rstrip()
+            self._segments.early.clear()
+        if self._bare and not self._is_open:
+            return "prose"
+        if self._bare:
             return "ended" if complete else None
         return (yield from self._read_end(complete))
 
     def _read_object(self) -> Steps:
         """Read the object's keys and values; return whether it is complete."""
         while (yield from self._skip_space()):
-            may_be_prose = self._on_confirmed is not None and not self._is_open
+            may_be_prose = self._bare and not self._is_open
             if may_be_prose and (len(self.raw) > MAX_UNDECIDED_CHARS or self._unexpected):
                 return False
             if (yield from self._at_tag()):
@@ -294,8 +294,8 @@ class ObjectReader(JsonReader):
             self._has_arguments = bool((yield from self._skip_space()))
             if not self._has_arguments:
                 return False
-            if self._name is not None:
-                self._confirm(self._name)
+            if self._name is not None and not self._is_open:
+                self._open_segment(self._name)
             return (yield from self._read_arguments())
         pieces: list[str] = []
         complete = yield from self._read_value(pieces.append)
@@ -304,33 +304,18 @@ class ObjectReader(JsonReader):
             self._name = _parse_string(value) if complete else None
             if self._name is None:
                 self._unexpected.append(value)
-            elif self._on_confirmed is None or self._has_arguments:
-                self._confirm(self._name)
+            elif not self._bare or self._has_arguments:
+                self._open_segment(self._name)
         elif key not in syntax.other_keys and (key, value.strip()) != ("type", '"function"'):
             self._unexpected.append(f'"{key}": {value.strip()}')
         return complete
 
-    def _confirm(self, name: str) -> None:
-        if self._is_open:
-            return
-        if self._on_confirmed is not None:
-            self._on_confirmed()
-        self._open_segment(name)
-        self.raw = ""
-        self._segments.delta("".join(self._early_arguments))
-
-    def _write(self, text: str) -> None:
-        if self._is_open:
-            self._segments.delta(text)
-        else:
-            self._early_arguments.append(text)
-
     def close(self, complete: bool, *, end: int | None = None) -> None:
         if not self._is_open and not complete:
-            self._segments.repair("call_cut", self.start, self.raw.rstrip())
+            self._segments.repair("call_cut", self.start, self._ending)
             return
         if not self._is_open:  # a call without a name: its result will say so
-            self._ending, self._unexpected = self.raw.rstrip(), []
+            self._unexpected = []
         super().close(complete, end=end)
 
 
@@ -377,24 +362,18 @@ class TagReader(CallReader):
         syntax, types = self.syntax, coerce.schema_types(schema, self._schema)
         if word := key.groupdict().get("type"):
             types = _STRING if word in ("true", "string") else coerce.WRITTEN
-        # A value that is a string for certain is its text itself, and can stream.
-        buffered: list[str] | None = None if types <= _STRING else []
-        if buffered is None:
-            self._segments.delta('"')
-        texts = self._token_classes.strings if buffered is None else None
+        pieces: list[str] = []
+        streams = types <= _STRING  # a value that is a string for certain is its text itself
+        self._segments.delta('"' * streams)
+        write = self._write_escaped if streams else pieces.append
+        texts = self._token_classes.strings if streams else None
         pending = ""
         """A line break that does not belong to the value if its end follows."""
-
-        def write(text: str) -> None:
-            if buffered is None:
-                self._segments.delta(to_json(text)[1:-1])
-            else:
-                buffered.append(text)
-
         if syntax.key_close.endswith("\n") and (yield from self._more()).startswith("\n"):
             self._take(1)
         before = yield from self._match(regex.compile(regex.escape(syntax.wrap[0])))
-        tag, ends = self._value_ends(key["key"], wrapped=bool(before and self._take(before.end())))
+        wrapped = bool(before and self._take(before.end()))
+        tag, ends = syntax.ends_of_value(key["key"], wrapped=wrapped)
         while text := (yield from self._more(None if pending else texts)):
             end = None
             if text[0] in syntax.stops:
@@ -405,10 +384,7 @@ class TagReader(CallReader):
             if end is not None:
                 if end["cut"] is not None:
                     break
-                if buffered is None:
-                    self._segments.delta('"')
-                else:
-                    self._segments.delta(self._coerced("".join(buffered), types))
+                self._segments.delta('"' if streams else self._coerced("".join(pieces), types))
                 if end["value"] is not None:
                     self._take(len(end["value"]))
                 else:
@@ -423,24 +399,15 @@ class TagReader(CallReader):
             else:
                 write(pending + self._take_until(syntax.stops + "\n"))
                 pending = ""
-        if buffered is not None:
-            self._segments.delta(json.dumps("".join(buffered))[:-1])
+        if not streams:
+            self._segments.delta(json.dumps("".join(pieces))[:-1])
         return False
-
-    def _value_ends(self, key: str, *, wrapped: bool) -> tuple[str, Patterns]:
-        """Return the tag and the patterns of a value's end."""
-        return self.syntax.value_tag, self.syntax.value_ends[wrapped]
 
     _coerced = staticmethod(coerce.coerce_value)
 
 
 class NestedReader(TagReader):
     """Reads values in tags that have the keys' names, and may have such tags in them."""
-
-    def _value_ends(self, key: str, *, wrapped: bool) -> tuple[str, Patterns]:
-        tag = self.syntax.value_close.replace(ANY, key)
-        pattern = regex.compile(rf"(?P<value>{regex.escape(tag)})|(?P<cut>(?!))|(?P<key>(?!))")
-        return tag, (pattern, pattern)
 
     @staticmethod
     def _coerced(text: str, types: coerce.Types) -> str:
@@ -456,7 +423,7 @@ class NestedReader(TagReader):
             return (yield from super()._read_value(key, schema, next_names))
         if not (yield from self._read_inner(inner, schema, depth + 1)):
             return False
-        tag, (pattern, _) = self._value_ends(key["key"], wrapped=False)
+        tag, (pattern, _) = self.syntax.ends_of_value(key["key"], wrapped=False)
         if closing := (yield from self._match(pattern, limit=len(tag))):
             self._take(closing.end())
         return closing or not (self._buffer.final and tag.startswith(self._buffer.text))
@@ -492,8 +459,7 @@ class PythonReader(CallReader):
     def read(self) -> Steps:
         count = 0
         while True:
-            keyword = yield from self._match(_KEYWORD)
-            if keyword is not None:
+            if keyword := (yield from self._match(_KEYWORD)):
                 self._take(keyword.end())
             value, end = yield from self._read_value()
             if keyword is not None:
@@ -522,20 +488,16 @@ class PythonReader(CallReader):
                 yield
                 continue
             piece = self._take(token.end())
-            if piece == quote:
-                quote = ""
-            elif not quote and piece in ("'", '"'):
-                quote = piece
-            elif not quote and piece in ("(", "[", "{"):
-                depth += 1
-            elif not quote and piece in (")", ",") and not depth:
+            if quote or piece in ("'", '"'):
+                quote = "" if piece == quote else quote or piece
+            elif piece in (")", ",") and not depth:
                 return "".join(pieces), piece
-            elif not quote and piece in (")", "]", "}"):
-                depth -= 1
+            else:
+                depth += (piece in "([{") - (piece in ")]}")
             pieces.append(piece)
-        return "".join(
-            [*pieces, self._take(len(self._buffer.text)) if self._buffer.final else ""]
-        ), ""
+        if self._buffer.final:
+            pieces.append(self._take(len(self._buffer.text)))
+        return "".join(pieces), ""
 
 
 class MalformedReader(CallReader):
@@ -567,7 +529,8 @@ class CodeReader(CallReader):
 
 
 READERS: Mapping[str, type[CallReader]] = {
-    "json": JsonReader, "tags": TagReader, "nested": NestedReader, "python": PythonReader,
+    "object": ObjectReader, "json": JsonReader, "tags": TagReader, "nested": NestedReader,
+    "python": PythonReader,
 }  # fmt: skip
 
 _STRING, _ARRAY, _OBJECT = {"string"}, {"array"}, {"object"}
@@ -580,12 +543,10 @@ def _python_value(text: str) -> str:
         if word[0] in "'\"":
             word = word.replace("\n", "\\n").replace("\r", "\\r")
         words.append(_PYTHON_CONSTANTS.get(word, word))
-    if len(words) > 1 and len(text) > coerce.MAX_LITERAL_CHARS:
-        return to_json(text.strip())
-    try:
-        return to_json(coerce.parse_literal("".join(words).strip()))
-    except ValueError:
-        return to_json(text.strip())
+    with suppress(ValueError):
+        if len(words) == 1 or len(text) <= coerce.MAX_LITERAL_CHARS:
+            return to_json(coerce.parse_literal("".join(words).strip()))
+    return to_json(text.strip())
 
 
 def _parse_string(text: str) -> str | None:

@@ -328,9 +328,7 @@ class MarkupParser(TextReader):
         if not self._markdown_code.at_line_start or self._thinking:
             self._take_prose(1)
             return
-        syntax = self._object_syntax
-        reader = ObjectReader(self, syntax, at, on_confirmed=lambda: self._end_prose(at))
-        yield from self._read_call(reader, at)
+        yield from self._read_call(ObjectReader(self, self._object_syntax, at, bare=True), at)
 
     def _read_code_tag(self, at: int) -> Steps:
         """Read a call from a tag on that JSON or code for the python tool follows."""
@@ -439,7 +437,7 @@ class MarkupParser(TextReader):
                 break
             self._take(skipped)
             at = self._buffer.next_position
-            reader = READERS.get(call.body, ObjectReader)(self, call, at, name)
+            reader = READERS[call.body](self, call, at, name)
         self._markdown_code = MarkdownCode()
 
     def _read_call(self, reader: CallReader, start: int, tag: str = "") -> Steps:
@@ -455,5 +453,6 @@ class MarkupParser(TextReader):
             self._write_prose(reader.raw, start)
             return False
         reader.close(True)
-        self._after_call, self._markdown_code = True, MarkdownCode()
+        self._forget_prose()
+        self._after_call = True
         return not reader.ended_by_tag or bool(reader.syntax.section_close)

@@ -34,7 +34,9 @@ class TokenTexts(dict[int, str]):
         self._classes, self._decides, self._escaped = classes, decides, escaped
 
     def __missing__(self, token: int) -> str:
-        raw = self._classes.plain_bytes(token)
+        classes = self._classes
+        has_meaning = token in classes.stop_ids or token in classes.turn_ids
+        raw = b"" if has_meaning else classes.text_bytes(token) or b""
         text = raw.decode("utf-8", "ignore")
         if text.encode() != raw or self._decides.search(text):
             text = ""
@@ -67,11 +69,6 @@ class TokenClasses:
         """Texts within a JSON string."""
         self.strings = TokenTexts(self, regex.compile(rf"[\n{stops}]"), escaped=True)
         """Texts within a string that the model does not write as JSON, escaped."""
-
-    def plain_bytes(self, token: int) -> bytes:
-        """Return the bytes of an id that ends nothing; empty for any other id."""
-        has_meaning = token in self.stop_ids or token in self.turn_ids
-        return b"" if has_meaning else self.text_bytes(token) or b""
 
     def text_bytes(self, token: int) -> bytes | None:
         """Return the bytes of an id that is text or a tag; None for any other id."""
@@ -122,17 +119,26 @@ class SegmentWriter:
     def __init__(self, source: TokenTextBuffer) -> None:
         self.out: list[ParseEvent] = []
         self.open_segment: Opened | None = None
+        self.early: list[str] = []
+        """Text that came before the segment that it is for."""
         self._buffer = source
         self._deferred_repairs: list[ParseEvent] = []
         self._spanned_to = 0
         self._content_start = 0
 
     def open(self, opened: Opened, content_start: int) -> None:
+        """Open a segment; it ends the one before."""
+        if self.open_segment is not None:
+            self.close(True, content_end=content_start, end=content_start)
         self.open_segment, self._content_start = opened, content_start
         self.out.append(opened)
+        text, self.early = "".join(self.early), []
+        self.delta(text)
 
     def delta(self, text: str) -> None:
-        if text:
+        if self.open_segment is None:
+            self.early.append(text)
+        elif text:
             self.out.append(Delta(text))
 
     def close(self, complete: bool, *, content_end: int, end: int | None = None) -> None:

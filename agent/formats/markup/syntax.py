@@ -173,10 +173,17 @@ class CallSyntax:
 
         return pattern("(?!)"), pattern(r"\Z")
 
+    def ends_of_value(self, key: str, *, wrapped: bool) -> tuple[str, Patterns]:
+        """Return the tag after a key's value, and patterns of what may end it; groups: ``value`` (its
+        end), ``cut`` (the call's end), ``key`` (the next key). ``wrapped``: it began with `wrap`."""
+        if self.body != "nested":
+            return self.value_tag, self._value_ends[wrapped]
+        tag = self.value_close.replace(ANY, key)
+        pattern = regex.compile(rf"(?P<value>{regex.escape(tag)})|(?P<cut>(?!))|(?P<key>(?!))")
+        return tag, (pattern, pattern)
+
     @cached_property
-    def value_ends(self) -> tuple[Patterns, Patterns]:
-        """Patterns of what may end a value in tags, and one that began with `wrap`; groups: ``value``
-        (its end), ``cut`` (the call's end), ``key`` (the next key)."""
+    def _value_ends(self) -> tuple[Patterns, Patterns]:
         closings, openings = _escape(*self.closings), _escape(*self.openings)
         close, key_tag = flexible(self.value_close), regex.escape(self.key_tag)
 
@@ -230,7 +237,10 @@ class CallSyntax:
                 ids += markup(opening) + self._encode_values(value, encoder) + markup(closing)
                 continue
             ids += markup(self.key_open) + text(key)
-            ids += markup(self.key_close.replace(ANY, _type_word(self.key_close, value)))
+            kind = json_type(value).replace("integer", "number")
+            if "string=" in self.key_close:  # ``string="true"`` instead of ``type="string"``
+                kind = to_json(isinstance(value, str))
+            ids += markup(self.key_close.replace(ANY, kind))
             ids += text(value if isinstance(value, str) else to_json(value))
             # The line break before the call's end begins that, too.
             twice = key == list(values)[-1] and self.close.startswith("\n")
@@ -327,17 +337,6 @@ class MessageSyntax:
         """The special tokens that a vocabulary for this syntax needs."""
         names = (*self.tags, *self.ends, *self.turns)
         return tuple(name for name in dict.fromkeys(names) if name.endswith((">", "]", "[")))
-
-
-def code_arguments(code: str) -> str:
-    return to_json({"code": code})
-
-
-def _type_word(key_close: str, value: object) -> str:
-    """The word for a value's type: ``string="true"``, or ``type="number"``."""
-    if "string=" in key_close:
-        return "true" if isinstance(value, str) else "false"
-    return json_type(value).replace("integer", "number")
 
 
 def _argument_values(arguments: str) -> Mapping[str, Any]:

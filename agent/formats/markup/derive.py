@@ -83,28 +83,27 @@ class Derivation:
         answer = self._message(self._answer)
         with_thought = self._message(self._answer, thought=True)
         shapes = ((self._answer, 2, False), (self._answer, 1, False), ("", 1, True), ("", 1, False))
-        calls = [text for shape in shapes if (text := self._message(*shape)) is not None]
-        prompt = self._template.frames.generation_prompt
-        known = [text for text in (answer, with_thought, *calls, prompt) if text is not None]
-        header = functools.reduce(common_prefix, known)
+        calls = [text for shape in shapes if (text := self._message(*shape))]
+        known = filter(None, (answer, with_thought, *calls))
+        header = functools.reduce(common_prefix, known, self._template.frames.generation_prompt)
         *_, tag = (None, *_THINK_TAGS.finditer(header))
         if tag and not header[tag.end() :].strip() and tag[0][1] != "/":
             header = header[: tag.start()]
-        answer, with_thought = (text and text[len(header) :] for text in (answer, with_thought))
+        answer, with_thought = (text[len(header) :] for text in (answer, with_thought))
         calls = [text[len(header) :] for text in calls]
         syntax = MessageSyntax("chat template", source="chat template")
         thinking: tuple[str, ...] = ()
         if think := self._derive_thinking(with_thought, calls):
             syntax = replace(syntax, think_open=think[0], think_close=think[1])
             thinking = syntax.think, syntax.think_end
-        before, _, after = (answer or "").partition(self._answer)
+        before, _, after = answer.partition(self._answer)
         opening = [tag for tag in tags_of(before) if tag not in thinking]
-        between = (with_thought or "").partition(self._thought)[2].partition(self._answer)[0]
+        between = with_thought.partition(self._thought)[2].partition(self._answer)[0]
         opening += [tag for tag in tags_of(between)[1:] if tag not in opening]
         ending = tags_of(after)
         ignored = (*opening, *ending[:1]) if opening else ()
         self._header, self._ending = header.strip(), ending
-        if self._header and any(self._header in text for text in (with_thought or "", *calls)):
+        if self._header and any(self._header in text for text in (with_thought, *calls)):
             ignored = (*ignored, self._header)
         syntax = replace(
             syntax, ends=ending[len(opening[:1]) :], ignored=ignored,
@@ -128,19 +127,20 @@ class Derivation:
         """Whether the parser finds the calls in a message that the template wrote."""
         vocabulary = ByteVocabulary(syntax.specials)
         parser = MarkupParser(TokenClasses(vocabulary, syntax))
-        segments: list[tuple[Opened, list[str]]] = []
+        segments: list[list[Any]] = []
         for event in parser.feed(MarkupEncoder(vocabulary).encode_markup(text)) + parser.finish():
             if isinstance(event, Opened):
-                segments.append((event, []))
+                segments.append([event.kind, event.raw_recipient, ""])
             elif isinstance(event, Delta):
-                segments[-1][1].append(event.text)
-        calls = [one for one in segments if one[0].kind is SegmentKind.TOOL]
-        read = [(call.raw_recipient, _arguments_of("".join(pieces))) for call, pieces in calls]
+                segments[-1][2] += event.text
+        calls = [(name, body) for kind, name, body in segments if kind is SegmentKind.TOOL]
         written = zip(self._names, self._arguments, strict=True)
-        return read == [(name, arguments) for name, arguments in written if name in text]
+        return [(name, _arguments_of(arguments)) for name, arguments in calls] == [
+            (name, arguments) for name, arguments in written if name in text
+        ]
 
-    def _message(self, answer: str, calls: int = 0, thought: bool = False) -> str | None:
-        """Render an assistant's message with its header; None if the template refuses it."""
+    def _message(self, answer: str, calls: int = 0, thought: bool = False) -> str:
+        """Render an assistant's message with its header; empty if the template refuses it."""
         written = zip(self._names[:calls], self._arguments, strict=False)
         assistant = message("assistant", answer, [*written])
         if thought:
@@ -149,27 +149,25 @@ class Derivation:
             )
         text = self._render(assistant)
         needed = [answer] if answer and not calls else self._names[:calls]
-        if text is None or not all(word in text for word in needed):
-            return None
-        return text.removeprefix(self._template.frames.user.after)
+        is_written = all(word in text for word in needed)
+        return text.removeprefix(self._template.frames.user.after) if is_written else ""
 
-    def _render(self, assistant: TemplateMessage) -> str | None:
-        """Render what follows a user's text; None if the template refuses it."""
+    def _render(self, assistant: TemplateMessage) -> str:
+        """Render what follows a user's text; empty if the template refuses it."""
         properties = {key: {"type": "string"} for key in self._keys}
         parameters = {"type": "object", "properties": properties, "required": []}
         tools = [tool_schema(name, "x", parameters) for name in self._names]
-        try:
+        with suppress(UnusableTemplateError):
             text = self._template.render([message("user", self._user), assistant], tools)
-        except UnusableTemplateError:
-            return None
-        return text.rpartition(self._user)[2] if self._user in text else None
+            return text.rpartition(self._user)[2] if self._user in text else ""
+        return ""
 
     # --- thinking ---------------------------------------------------------------------------------
 
-    def _derive_thinking(self, answer: str | None, calls: list[str]) -> tuple[str, str] | None:
+    def _derive_thinking(self, answer: str, calls: list[str]) -> tuple[str, str] | None:
         """Return the exact texts before and after reasoning, if any."""
         for text in (answer, *calls):
-            before, found, after = (text or "").partition(self._thought)
+            before, found, after = text.partition(self._thought)
             behind = re.split(f"{self._answer}|{self._names[0]}", after)[0]
             if not found or not tags_of(before) or not tags_of(behind):
                 continue
@@ -248,14 +246,11 @@ class Derivation:
     def _as_object(self, text: str, spot: _Position) -> _Arguments | None:
         name, arguments = self._names[spot.number], self._arguments[spot.number]
         for at, value, end in _json_values(text, spot.name):
-            if not isinstance(value, dict) or name not in value.values():
-                continue
-            keys = {key: one for key, one in value.items() if one not in (name, ANY)}
-            found = [key for key, one in keys.items() if _arguments_of(one) == arguments]
-            if found:
-                name_key = next(key for key, one in value.items() if one == name)
-                further = tuple(key for key in value if key not in (name_key, found[0]))
-                syntax = CallSyntax("object", name_key=name_key, arguments_key=found[0],
+            names = [key for key, one in value.items() if one == name]
+            keys = [key for key, one in value.items() if _arguments_of(one) == arguments]
+            if names and keys:
+                further = tuple(key for key in value if key not in (names[0], keys[0]))
+                syntax = CallSyntax("object", name_key=names[0], arguments_key=keys[0],
                                     other_keys=further)  # fmt: skip
                 return syntax, at, end
         return None
@@ -330,7 +325,7 @@ class Derivation:
 
     def _with_value(self, value: object) -> str:
         called = message("assistant", "", [(self._names[0], {self._keys[0]: value})])
-        return self._render(called) or ""
+        return self._render(called)
 
 
 def _arguments_of(value: Any) -> Any:

@@ -271,9 +271,6 @@ class MessageGrammar:
 
     # --- values -------------------------------------------------------------------------------------
 
-    def _types(self, schema: Mapping[str, Any]) -> frozenset[str]:
-        return frozenset(coerce.schema_types(schema, self._root))
-
     def _json(self, schema: Mapping[str, Any], types: Collection[str]) -> str:
         """JSON of these types."""
         of_type = {"type": sorted(types)}
@@ -312,7 +309,7 @@ class MessageGrammar:
 
     def _tagged(self, key: str | None, schema: Mapping[str, Any]) -> str:
         """A key and its value in tags; in ``nested``, tags with the key's name."""
-        syntax, types = self._syntax, self._types(schema)
+        syntax, types = self._syntax, coerce.schema_types(schema, self._root)
         begin, end = syntax.key_open, syntax.value_close.strip()
         nested, name = syntax.body == "nested", "key" if key is None else json.dumps(key)
         if nested:
@@ -330,7 +327,7 @@ class MessageGrammar:
                 wrap, unwrap = self.literal(syntax.wrap[0]), self.until(syntax.wrap[1] + end)
                 texts = [f"{wrap} {unwrap}", f"{self._rule('/[^<]+/')}? {close}"]
         is_json = not choices and (not texts or ANY in syntax.key_close)
-        rest = types - {"string"} if is_json else frozenset[str]()
+        rest = types - {"string"} if is_json else set[str]()
         if others:
             values = [_words(others)]
         if nested and "array" in rest:
@@ -361,7 +358,7 @@ class MessageGrammar:
 
     def _term(self, schema: Mapping[str, Any]) -> str:
         """A value with the syntax's own strings."""
-        types = self._types(schema)
+        types = coerce.schema_types(schema, self._root)
         if choices := _choices(schema):
             quotes = "\"'" if self._syntax.body == "python" else [self._syntax.quote]
             words = [json.dumps(json.dumps(one)[1:-1]) for one in choices if isinstance(one, str)]

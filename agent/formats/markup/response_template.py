@@ -43,13 +43,10 @@ def _calls(field: Mapping[str, Any]) -> CallSyntax:
     given = function if isinstance(function, Mapping) else {}
     name, arguments = given.get("name", "{name}"), given.get("arguments", "{arguments}")
     if kind == "json" and len(opening) == 1:
-        at = "section_" if field.get("transform_each") else ""
-        words: dict[str, Any] = {f"{at}open": opening[0], f"{at}close": closing[0]}
-        words["name_key"], words["arguments_key"] = (
-            str(name).strip("{}"),
-            str(arguments).strip("{}"),
-        )
-        return CallSyntax(**words)
+        keys = {"name_key": str(name).strip("{}"), "arguments_key": str(arguments).strip("{}")}
+        if field.get("transform_each"):
+            return CallSyntax(section_open=opening[0], section_close=closing[0], **keys)
+        return CallSyntax(open=opening[0], close=closing[0], **keys)
     if len(opening) != 2:
         raise ValueError("response_template: tool_calls.open_pattern must have a group name")
     values: dict[str, Any] = {}

@@ -121,3 +121,18 @@ def test_response_template_of_settings_goes_before_the_repository_s(qwen_gguf: P
         kept.unlink()
     with pytest.raises(EngineError, match="fields must be a table"):
         source({"fields": 1})
+
+
+def test_template_without_reasoning_writes_none() -> None:
+    template = {"fields": {"content": {"close": "<|stop|>"}}}
+    syntax = load_response_template(template, "models.toml")
+    assert (syntax.think_open, syntax.think_close) == ("", "")
+    assert read(template, "<think>So.<|stop|>") == [("final", "<think>So.")]
+
+
+def test_tag_behind_reasoning_is_no_text() -> None:
+    fields = {**OBJECTS["fields"], "thinking": {"open": "<idea>", "close": "</idea>\n<answer>"}}
+    assert read({"fields": fields}, "<idea>hm</idea><answer>So.<|stop|>") == [
+        ("reasoning", "hm"),
+        ("final", "So."),
+    ]

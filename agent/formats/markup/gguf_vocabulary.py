@@ -10,7 +10,7 @@ from agent.engine.placement import gguf_header
 from agent.engine.protocol import EngineError
 from agent.util.gpt2_bytes import byte_letters
 
-_UNKNOWN_TYPE, _CONTROL_TYPE, _USER_DEFINED_TYPE, _BYTE_TYPE = 2, 3, 4, 6
+_NORMAL_TYPE, _UNKNOWN_TYPE, _CONTROL_TYPE, _USER_DEFINED_TYPE, _BYTE_TYPE = 1, 2, 3, 4, 6
 _SPECIAL_TYPES = (_UNKNOWN_TYPE, _CONTROL_TYPE, _USER_DEFINED_TYPE)
 _SENTENCEPIECE_SPACE = "▁"
 
@@ -28,8 +28,9 @@ class GgufVocabulary:
         if not isinstance(tokens, list):
             raise EngineError(f"{path} has no vocabulary.")
         self._tokens = [token for token in tokens if isinstance(token, bytes)]
-        self._types = types if isinstance(types, list) else []
         self.size = len(self._tokens)
+        kinds = types if isinstance(types, list) else []
+        self._types = kinds + [_NORMAL_TYPE] * (self.size - len(kinds))
         self.specials = {
             spelling: token
             for token, kind in enumerate(self._types)
@@ -38,7 +39,7 @@ class GgufVocabulary:
             and spelling.replace(_SENTENCEPIECE_SPACE, " ").strip()
         }
         self.control_ids = frozenset(
-            t for t in self.specials.values() if self._type(t) == _CONTROL_TYPE
+            t for t in self.specials.values() if self._types[t] == _CONTROL_TYPE
         )
         from agent.engine.llama.bindings import lib  # here: it loads the native library
 
@@ -55,15 +56,10 @@ class GgufVocabulary:
         begin = int(lib.llama_vocab_bos(vocabulary))
         self.begin_id = begin if begin >= 0 and lib.llama_vocab_get_add_bos(vocabulary) else None
 
-    def _type(self, token: int) -> int:
-        kind = self._types[token] if token < len(self._types) else 1
-        return kind if isinstance(kind, int) else 1
-
     def token_bytes(self, token: int) -> bytes | None:
         if not 0 <= token < len(self._tokens):
             return None
-        spelling = self._tokens[token]
-        kind = self._type(token)
+        spelling, kind = self._tokens[token], self._types[token]
         if kind in _SPECIAL_TYPES:
             return spelling
         if kind == _BYTE_TYPE:

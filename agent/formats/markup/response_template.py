@@ -3,6 +3,7 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from agent.formats.markup.syntax import CallSyntax, MessageSyntax, tags_of
@@ -19,7 +20,7 @@ def load_response_template(template: Mapping[str, Any], source: str) -> MessageS
     if not isinstance(fields, Mapping) or not all(isinstance(f, Mapping) for f in fields.values()):
         raise ValueError("response_template: fields must be a table of tables")
     thinking = ("reasoning_content", "reasoning", "thinking")
-    thought = next((fields[name] for name in thinking if name in fields), {})
+    thought: Mapping[str, Any] = next((fields[n] for n in thinking if n in fields), {})
     content, calls = fields.get("content", {}), fields.get("tool_calls")
     close, opening = _parts(thought, "close")[0], _parts(content, "open")
     return MessageSyntax(
@@ -43,10 +44,11 @@ def _calls(field: Mapping[str, Any]) -> CallSyntax:
     given = function if isinstance(function, Mapping) else {}
     name, arguments = given.get("name", "{name}"), given.get("arguments", "{arguments}")
     if kind == "json" and len(opening) == 1:
-        keys = {"name_key": str(name).strip("{}"), "arguments_key": str(arguments).strip("{}")}
+        name_key, arguments_key = (str(key).strip("{}") for key in (name, arguments))
+        call = CallSyntax(name_key=name_key, arguments_key=arguments_key)
         if field.get("transform_each"):
-            return CallSyntax(section_open=opening[0], section_close=closing[0], **keys)
-        return CallSyntax(open=opening[0], close=closing[0], **keys)
+            return replace(call, section_open=opening[0], section_close=closing[0])
+        return replace(call, open=opening[0], close=closing[0])
     if len(opening) != 2:
         raise ValueError("response_template: tool_calls.open_pattern must have a group name")
     values: dict[str, Any] = {}

@@ -259,6 +259,19 @@ class InputTokensDetails(WireModel):
     cache_write_tokens: int = 0
 
 
+def client_tool(item: Item) -> str | None:
+    """The name, as the model knows it, of the tool that the client runs for an item; None: it runs
+    nothing for it."""
+    match item:
+        case (
+            FunctionCallItem(name=name, namespace=space)
+            | CustomToolCallItem(name=name, namespace=space)
+        ):
+            return qualified_name(name, space)
+        case _:
+            return None
+
+
 class OutputTokensDetails(WireModel):
     """Output tokens that were reasoning."""
 
@@ -283,15 +296,18 @@ class ResponseError(WireModel):
 
 
 class IncompleteDetails(WireModel):
-    """Which limit cut a response off."""
+    """Which limit cut a response off; ``steered``: another response continues it."""
 
-    reason: Literal["max_output_tokens", "content_filter"]
+    reason: IncompleteReason
 
 
 class Reasoning(WireModel):
     """The reasoning settings that apply."""
 
     effort: str | None = None
+IncompleteReason = Literal["max_output_tokens", "content_filter", "steered"]
+
+
     summary: str | None = None
     context: str | None = Field(default=None, exclude_if=_absent)
     """The turns whose reasoning the model reads again: ``current_turn`` in responses to clients."""
@@ -376,14 +392,10 @@ class Response(WireModel):
         """Names, as the model knows them, of the tools that it called and that the client runs."""
         names = []
         for item in self.output:
-            match item:
-                case (
-                    FunctionCallItem(name=name, namespace=space)
-                    | CustomToolCallItem(name=name, namespace=space)
-                ):
-                    names.append(qualified_name(name, space))
-                case McpApprovalRequestItem(server_label=server, name=name):
-                    names.append(f"{server}__{name}")
+            if (name := client_tool(item)) is not None:
+                names.append(name)
+            elif isinstance(item, McpApprovalRequestItem):
+                names.append(f"{item.server_label}__{item.name}")
         return names
 
     @property

@@ -24,7 +24,7 @@ class AnswerLoop:
         self._calls, self._generations = prepared.calls, prepared.generations
 
     async def run(self) -> bool:
-        """Answer; true when a limit cut the answer off."""
+        """Answer; true when a limit cut the answer off, or a further turn continues it."""
         await self._begin()
         try:
             return await self._run_generations()
@@ -55,12 +55,15 @@ class AnswerLoop:
             context.accepted.set()
 
     async def _run_generations(self) -> bool:
-        """Generate and run calls until the answer is complete; true when a limit cut it off."""
+        """Generate and run calls until the answer is complete; true when it ends before that."""
         context, calls, generations = self._context, self._calls, self._generations
         was_continued = False
         if await calls.run():
             return False
         while True:
+            if context.is_steered:
+                context.incomplete_reason, context.awaits_client = "steered", True
+                return True
             self._add_steering()
             if context.options.compact:
                 await self._compact_if_needed()

@@ -112,6 +112,9 @@ class TurnContext(ABC):
         """The prompt that its job has left is prefetched, whatever the interface does after answers."""
         self.steering: list[str] = []
         """The user's messages since the turn started that no generation has read yet."""
+        self.is_steered = False
+        """A further turn continues this one, which ends before its next generation."""
+        self.incomplete_reason: ev.IncompleteReason = "max_output_tokens"
         self.accepted = asyncio.Event()
         """Set once the engine has accepted a generation, or the turn did something else, or ended."""
         self.answers_now = False

@@ -185,7 +185,7 @@ class Turn(TurnContext):
         if prepared is not None:
             prepared.calls.abort("the turn ended")
         self.emit(self.usage.stats())
-        limit_reached = ev.IncompleteDetails(reason="max_output_tokens")
+        limit_reached = ev.IncompleteDetails(reason=self.incomplete_reason)
         messages: dict[str, object] = {}
         if self.options.include_messages and prepared is not None:
             first = prepared.first_generated_entry

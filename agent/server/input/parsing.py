@@ -85,10 +85,13 @@ def request_from_object(
     return request
 
 
-def validate(kind: type[RequestT], value: dict[str, Any]) -> RequestT:
-    """Make a request model of a parsed body; unknown fields are ignored. Raises ApiError."""
+def validate(
+    kind: type[RequestT], value: dict[str, Any], *, extra: Literal["ignore"] | None = "ignore"
+) -> RequestT:
+    """Make a request model of a parsed body; unknown fields are ignored, or refused (``extra=None``).
+    Raises ApiError."""
     _check_sizes(value)
-    return _validated(kind, value, extra="ignore")
+    return _validated(kind, value, extra=extra)
 
 
 def without_unknown_values(

@@ -448,8 +448,8 @@ async def _check_turn(turn: Turn) -> int:
 def _call_names(response: ev.Response, *, complete: bool = False) -> dict[str, str]:
     """The client's functions by call id, as the model knows them; ``complete``: of complete calls."""
     return {
-        item.call_id: ev.qualified_name(item.name, item.namespace)
+        getattr(item, "call_id", ""): name
         for item in response.output
-        if isinstance(item, ev.FunctionCallItem | ev.CustomToolCallItem)
+        if (name := ev.client_tool(item)) is not None
         and (not complete or (getattr(item, "status", None) or response.status) == "completed")
     }

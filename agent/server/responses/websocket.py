@@ -8,13 +8,16 @@ Requests are answered one after the other, those of different ``stream_id`` side
     server  ◀── A's events, mixed with B's (these have "stream_id": "b"), then C's
 
 A response with ``"store": false`` can be continued over its own connection, until that ends or a
-request that continues it fails.
+request that continues it fails. `agent.server.responses.steering` has what a client may say while a
+response runs.
 """
 
 import asyncio
 import contextlib
 import json
 import logging
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -24,12 +27,21 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from agent import events as ev
 from agent.server.http.errors import ApiError, body_too_large, internal_error, invalid, rate_limited
 from agent.server.http.request_body import BodyShare, check_json_size, parse_json_object
-from agent.server.input.parsing import request_from_object
+from agent.server.input.parsing import request_from_object, validate
 from agent.server.input.stored_responses import ResponseCache
 from agent.server.responses.service import ResponseService
 from agent.server.responses.sse import Heartbeat, SseEncoder, keepalive_json, official_batches
+from agent.server.responses.steering import (
+    MAX_PENDING_BYTES,
+    MAX_PENDING_STEERS,
+    Steer,
+    SteeredResponse,
+    SteerRequest,
+    required_input,
+)
 from agent.store.records import ServedTurn
 from agent.turn.jobs import prefill
+from agent.util.ids import new_id
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +87,9 @@ class WebSocketConnection:
         self._requests: set[asyncio.Task[None]] = set()
         self._streams: WeakValueDictionary[str | None, asyncio.Lock] = WeakValueDictionary()
         """Each stream has a lock: its running request holds it, and the next ones wait for it."""
+        self._running: dict[str, SteeredResponse] = {}
+        self._pending: dict[tuple[str | None, str], SteeredResponse] = {}
+        """Responses that wait for results, with what was said meanwhile."""
 
     async def serve(self) -> None:
         try:
@@ -97,6 +112,9 @@ class WebSocketConnection:
                 raise body_too_large(self._service.options.max_body_bytes)
             await check_json_size(body)
             value = parse_json_object(body)
+            if value.get("type") == "response.steer":
+                await self._steer(value, len(body))
+                return
             stream_id = _stream_id(value)
             if len(self._requests) >= MAX_WAITING_REQUESTS:
                 raise rate_limited(
@@ -120,18 +138,32 @@ class WebSocketConnection:
             async with lock:
                 size = share.size
                 share.release()
-                try:
-                    await self._answer(value, size, stream_id)
-                except WebSocketDisconnect:
-                    raise
-                except Exception as error:
-                    if not isinstance(error, ApiError):
-                        log.exception("a request over a WebSocket broke")
-                    await self._evict_continued(value)
-                    refusal = error if isinstance(error, ApiError) else internal_error()
-                    await self._refuse(refusal, stream_id)
+                name = str(value.get("previous_response_id"))
+                steered = self._pending.pop((stream_id, name), None)
+                wanted: dict[str, Any] | None = steered.joined(value) if steered else value
+                is_sent = True
+                while wanted is not None:
+                    try:
+                        steered = await self._answer(wanted, size, stream_id)
+                        wanted, is_sent = await self._continuing(wanted, steered), False
+                    except WebSocketDisconnect:
+                        raise
+                    except Exception as error:
+                        if not isinstance(error, ApiError):
+                            log.exception("a request over a WebSocket broke")
+                        await self._evict_continued(wanted)
+                        refusal = error if isinstance(error, ApiError) else internal_error()
+                        if is_sent:
+                            await self._refuse(refusal, stream_id)
+                        if steered is not None:
+                            code = "successor_creation_failed"
+                            await self._return_input(steered.steers, code, str(refusal), steered)
+                        return
 
-    async def _answer(self, value: dict[str, Any], size: int, stream_id: str | None) -> None:
+    async def _answer(
+        self, value: dict[str, Any], size: int, stream_id: str | None
+    ) -> SteeredResponse:
+        """Answer a request, and return its response once that has ended. Raises ApiError."""
         if value.get("type") != "response.create":
             raise invalid("type", "The type of a message must be 'response.create'.")
         if not isinstance(generate := value.get("generate"), bool | None):
@@ -147,28 +179,100 @@ class WebSocketConnection:
         if job is not None and wanted.conversation_id is not None:
             # Its input comes again with the request that it prepares.
             wanted = wanted.model_copy(update={"store": False})
-        service, last = self._service, 0
+        service, running = self._service, None
 
         async def beat() -> None:
-            await self._send(keepalive_json(last), stream_id)
+            await self._send(keepalive_json(running.number if running else 0), stream_id)
 
         async with Heartbeat(beat, service.options.keepalive_seconds) as heartbeat:
             turn = await service.begin(wanted, job, self._cache)
-            plan = service.running[turn]
+            plan, name = service.running[turn], turn.response.id
+            running = self._running[name] = SteeredResponse(turn, stream_id)
             try:
                 async for official in official_batches(turn, service):
                     for event in official:
                         if isinstance(event, ev.Terminal):
+                            del self._running[name]  # nothing more is accepted
                             if event.response.status == "failed":
                                 await self._evict_continued(value)
                             if wanted.store is False:
                                 self._cache.add(plan.served_turn())
-                        last = event.sequence_number
+                        if running.inserted:
+                            number = event.sequence_number + running.inserted
+                            event = event.model_copy(update={"sequence_number": number})
+                        running.number = event.sequence_number
                         heartbeat.has_sent = True
                         await self._send(self._encoder.json(event), stream_id)
             finally:
+                self._running.pop(name, None)
                 # Not awaited: this task may be cancelled again, and the response stored before its end.
                 service.abandon(turn)
+        return running
+
+    async def _steer(self, value: dict[str, Any], size: int) -> None:
+        """Accept what the client says while a response runs, or say why not."""
+        steer = Steer(str(value.get("previous_response_id")), value.get("input"), size)
+        running, code = self._running.get(steer.target), "invalid_input"
+        waiting = (*self._running.values(), *self._pending.values())
+        sizes = [size, *(queued.size for each in waiting for queued in each.steers)]
+        try:
+            validate(SteerRequest, value, extra=None)
+            if running is None:
+                stored = await self._cache.find(steer.target)
+                is_over = stored is not None and stored.response.status == "completed"
+                code = "response_already_completed" if is_over else "response_not_found"
+                raise invalid("previous_response_id", "This response does not run here.")
+            if running.turn.response.conversation is not None:
+                code = "steering_not_supported"
+                raise invalid("previous_response_id", "It belongs to a conversation.")
+            if len(sizes) > MAX_PENDING_STEERS or sum(sizes) > MAX_PENDING_BYTES:
+                code = "too_many_pending_steers"
+                limits = f"{MAX_PENDING_STEERS} inputs of {MAX_PENDING_BYTES:,} bytes together"
+                raise invalid("input", f"At most {limits} may wait.")
+        except ApiError as error:
+            await self._return_input([steer], code, str(error), running)
+        else:
+            steer = replace(steer, id=new_id("steer"))
+            running.steers.append(steer)
+            running.turn.is_steered = True
+            await self._tell("accepted", [steer], running)
+
+    async def _continuing(
+        self, value: dict[str, Any], ended: SteeredResponse
+    ) -> dict[str, Any] | None:
+        """Return the request that continues a steered response now; None: there is none."""
+        response = ended.turn.response
+        if ended.steers and (needed := required_input(response)):
+            self._pending[ended.stream_id, response.id] = ended
+            fields = {"reason": "waiting_for_required_input", "required_input": needed}
+            await self._tell("pending", ended.steers, ended, **fields)
+        elif response.status in ("failed", "cancelled"):
+            why = f"The response is {response.status}."
+            await self._return_input(ended.steers, "response_not_active", why, ended)
+        elif ended.steers:
+            return ended.continued(value)
+        return None
+
+    async def _return_input(
+        self, steers: Sequence[Steer], code: str, message: str, response: SteeredResponse | None
+    ) -> None:
+        error = {"type": "invalid_request_error", "code": code, "message": message}
+        await self._tell("failed", steers, response, error=error)
+
+    async def _tell(
+        self, kind: str, steers: Sequence[Steer], response: SteeredResponse | None, **fields: object
+    ) -> None:
+        """Send an event about each of these messages, numbered among those of the response."""
+        for steer in steers:
+            if response is not None:
+                response.number, response.inserted = response.number + 1, response.inserted + 1
+            number = 0 if response is None else response.number
+            event = {"type": f"response.steer.{kind}", "sequence_number": number}
+            named = {"previous_response_id": steer.target}
+            named |= {"id": steer.id} if steer.id else {}
+            named |= {"input": steer.sent} if kind == "failed" else {}
+            line = json.dumps({**event, "steer": named, **fields}, ensure_ascii=False)
+            await self._send(line, None if response is None else response.stream_id)
 
     async def _evict_continued(self, value: dict[str, Any]) -> None:
         """Forget the unstored response that a failed request continues, as OpenAI does."""

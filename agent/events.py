@@ -241,22 +241,22 @@ class ToolSearchOutputItem(WireModel):
     status: Literal["in_progress", "completed", "incomplete"] = "in_progress"
 
 
+class CompactionItem(WireModel):
+    """A summary in place of what precedes it, for requests that have ``context_management`` or end
+    with a ``compaction_trigger``."""
+
+    id: str
+    type: Literal["compaction"] = "compaction"
+    encrypted_content: str = ""
+    """The summary as a token (`agent.server.input.compaction_token`)."""
+
+
 Item = Annotated[
     ReasoningItem | MessageItem | FunctionCallItem | McpCallItem | McpListToolsItem
     | McpApprovalRequestItem | CustomToolCallItem | CodeInterpreterCallItem | WebSearchCallItem
-    | ToolSearchCallItem | ToolSearchOutputItem,
+    | ToolSearchCallItem | ToolSearchOutputItem | CompactionItem,
     Field(discriminator="type"),
 ]  # fmt: skip
-
-
-# --- response ---
-
-
-class InputTokensDetails(WireModel):
-    """Input tokens that were in the prefix cache already."""
-
-    cached_tokens: int = 0
-    cache_write_tokens: int = 0
 
 
 def client_tool(item: Item) -> str | None:
@@ -270,6 +270,16 @@ def client_tool(item: Item) -> str | None:
             return qualified_name(name, space)
         case _:
             return None
+
+
+# --- response ---
+
+
+class InputTokensDetails(WireModel):
+    """Input tokens that were in the prefix cache already."""
+
+    cached_tokens: int = 0
+    cache_write_tokens: int = 0
 
 
 class OutputTokensDetails(WireModel):
@@ -295,6 +305,9 @@ class ResponseError(WireModel):
     message: str
 
 
+IncompleteReason = Literal["max_output_tokens", "content_filter", "steered"]
+
+
 class IncompleteDetails(WireModel):
     """Which limit cut a response off; ``steered``: another response continues it."""
 
@@ -305,9 +318,6 @@ class Reasoning(WireModel):
     """The reasoning settings that apply."""
 
     effort: str | None = None
-IncompleteReason = Literal["max_output_tokens", "content_filter", "steered"]
-
-
     summary: str | None = None
     context: str | None = Field(default=None, exclude_if=_absent)
     """The turns whose reasoning the model reads again: ``current_turn`` in responses to clients."""
@@ -664,6 +674,10 @@ class WebSearchCallCompleted(ItemEvent, type="response.web_search_call.completed
     """The page is there; directly before its ``output_item.done``."""
 
 
+class CompactionCompacting(ItemEvent, type="response.compaction.compacting"):
+    """A summary is being written; between the item's added and done."""
+
+
 # --- agent.* events ---
 
 
@@ -952,9 +966,9 @@ Event = Annotated[
     | CustomToolCallInputDone | CodeInterpreterCallInProgress | CodeInterpreterCallCodeDelta
     | CodeInterpreterCallCodeDone | CodeInterpreterCallInterpreting
     | CodeInterpreterCallCompleted | WebSearchCallInProgress | WebSearchCallSearching
-    | WebSearchCallCompleted | AgentStart | AgentLoad | AgentPrefill | AgentPrompt | AgentTokens
-    | AgentReasoning | AgentToolProgress | AgentToolOutputDelta | AgentFileChanges
-    | AgentApprovalRequested | AgentApprovalResolved | AgentElicitationRequested
+    | WebSearchCallCompleted | CompactionCompacting | AgentStart | AgentLoad | AgentPrefill
+    | AgentPrompt | AgentTokens | AgentReasoning | AgentToolProgress | AgentToolOutputDelta
+    | AgentFileChanges | AgentApprovalRequested | AgentApprovalResolved | AgentElicitationRequested
     | AgentElicitationResolved | AgentRepair | AgentSteered | AgentNotice | AgentContext
     | AgentStats,
     Field(discriminator="type"),

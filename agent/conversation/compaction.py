@@ -15,6 +15,7 @@ it stays behind the summary as it is. All entries stay in the conversation; only
 A compaction happens completely or not at all.
 """
 
+import base64
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise, takewhile
@@ -45,6 +46,8 @@ SUMMARY = (
     " was said; it gives no new instructions."
 )
 LEFT_OUT = "The earlier messages of this conversation were left out to make room, unsummarised."
+TOKEN_PREFIX = "agent-1:"
+"""Prefix of a summary before it is encoded; another encoding would have another number."""
 
 
 _FURTHER_LEFT_OUT = "\n\nThe messages after that, until here, were left out, unsummarised."
@@ -54,17 +57,23 @@ class NotCompactedError(AgentError):
     """The conversation is as it was; the message is a sentence that says why."""
 
 
-async def make_room(generator: Generator, conversation: Conversation) -> None:
+async def make_room(
+    generator: Generator, conversation: Conversation, limit: int | None = None
+) -> None:
     """Compact before a generation that would have no room, as little as helps. Without a summary the
-    oldest turns are left out; the running turn stays. Raises NotCompactedError."""
-    form, context = generator.format, generator.context_length
+    oldest turns are left out; the running turn stays. ``limit``: as if the context had so many tokens.
+    Raises NotCompactedError."""
+    form, context = (
+        generator.format,
+        min(limit or generator.context_length, generator.context_length),
+    )
     if not needs_compaction(form, context, conversation):
         return
     if _reuse_summary(generator, conversation) and not needs_compaction(
         form, context, conversation
     ):
         return
-    compaction = _Compaction(generator, conversation)
+    compaction = _Compaction(generator, conversation, context)
     end = compaction.latest_turns()
     if end is None or not _replaceable(conversation, end):
         return  # the turn that runs, or what is pinned, fills the context by itself
@@ -94,6 +103,11 @@ async def compact(generator: Generator, conversation: Conversation) -> None:
 
 def summary_message(summary: str) -> str:
     return f"{SUMMARY}\n\n{summary}"
+
+
+def encode_summary(text: str) -> str:
+    """Encode a summary in base64. It is not encrypted: the conversation is the client's own."""
+    return base64.urlsafe_b64encode(f"{TOKEN_PREFIX}{text}".encode()).decode()
 
 
 def needs_compaction(form: Format, context_length: int, conversation: Conversation) -> bool:
@@ -188,8 +202,9 @@ def _reuse_summary(generator: Generator, conversation: Conversation) -> bool:
 class _Compaction:
     """One compaction; the conversation changes only at its end."""
 
-    def __init__(self, generator: Generator, conversation: Conversation) -> None:
+    def __init__(self, generator: Generator, conversation: Conversation, context: int = 0) -> None:
         self._generator, self._conversation = generator, conversation
+        self._context = context or generator.context_length
         self._base = conversation.compacted.end if conversation.compacted else 0
         starts = turn_starts(conversation.entries)
         self.starts = [start for start in starts if start > self._base]
@@ -200,7 +215,7 @@ class _Compaction:
         """The start of the last turn and of those before it that fit; None: nothing precedes it."""
         if not self.starts:
             return None
-        context, conversation = self._generator.context_length, self._conversation
+        context, conversation = self._context, self._conversation
         last = end = self.starts[-1]
         last_turn = _size(conversation.entries[last:])
         used = len(conversation.header_ids) + summary_tokens(context) + last_turn
@@ -218,7 +233,7 @@ class _Compaction:
         entries = self._conversation.entries
         shortened = self._shortened_results(end)
         saved = sum(len(entries[at].prompt_ids) - len(ids) for at, ids in shortened.items())
-        if self._tokens_before - saved >= SHORTENED_SHARE * self._generator.context_length:
+        if self._tokens_before - saved >= SHORTENED_SHARE * self._context:
             return False
         for at, ids in shortened.items():
             # A copy, for another conversation may have the same entry.

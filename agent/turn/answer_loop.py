@@ -3,7 +3,7 @@
 import asyncio
 
 from agent import events as ev
-from agent.conversation.compaction import NotCompactedError, make_room
+from agent.conversation.compaction import FULL_SHARE, NotCompactedError, make_room
 from agent.conversation.messages import Steering
 from agent.turn.call_writers import write_tool_list
 from agent.turn.constraints import UnenforceableSchemaError
@@ -11,7 +11,7 @@ from agent.turn.context import TurnContext
 from agent.turn.context_usage import header_parts, measure_context
 from agent.turn.decoder import CALL_HEDGE
 from agent.turn.endings import CUT_OFF, EndReason, TurnCancelledError, TurnFailedError
-from agent.turn.output import MessageWriter
+from agent.turn.output import CompactionWriter, MessageWriter
 from agent.turn.prepared import PreparedTurn
 from agent.util.process import EXIT_FAILED, EXIT_USAGE
 
@@ -143,9 +143,15 @@ class AnswerLoop:
             context.emit(ev.AgentSteered(text=text))
 
     async def _compact_if_needed(self) -> None:
-        context = self._context
+        context, threshold = self._context, self._context.options.compact_threshold
+        conversation, before = context.conversation, context.conversation.compacted
+        limit = None if threshold is None else int(threshold / FULL_SHARE)
         try:
-            await context.until_stopped(make_room(self._prepared.generator, context.conversation))
+            room = make_room(self._prepared.generator, conversation, limit)
+            await context.until_stopped(room)
+            compacted = conversation.compacted
+            if threshold is not None and compacted is not None and compacted is not before:
+                CompactionWriter(context.output).close(compacted.text)
         except NotCompactedError as error:
             context.emit(ev.AgentNotice(level="warning", message=str(error)))
         except TurnCancelledError:

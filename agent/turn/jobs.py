@@ -6,9 +6,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from agent.conversation.compaction import NotCompactedError, compact, summary_message
+from agent.conversation.conversation import CompactedPrefix
 from agent.conversation.summary import NoSummaryError, summarise
 from agent.turn.context import TurnContext
 from agent.turn.endings import TurnFailedError
+from agent.turn.output import CompactionWriter
 from agent.turn.prepared import PreparedTurn
 from agent.util.process import EXIT_FAILED
 
@@ -34,6 +36,8 @@ async def prefill(context: TurnContext, prepared: PreparedTurn) -> None:
 class SummaryJob:
     """Writes a summary of the conversation, which stays as it is."""
 
+    failure_code = "no_summary"
+
     def __init__(self) -> None:
         self.text = ""
         """The summary, once the turn is completed."""
@@ -52,4 +56,21 @@ class SummaryJob:
             self.text = await context.until_stopped(work)
         except NoSummaryError as error:
             message = f"No summary was made: {error}."
-            raise TurnFailedError("no_summary", message, EXIT_FAILED) from error
+            raise TurnFailedError(self.failure_code, message, EXIT_FAILED) from error
+
+
+class CompactionJob(SummaryJob):
+    """Writes the summary as an item of the response; further turns read that instead."""
+
+    failure_code = "server_error"
+
+    async def __call__(self, context: TurnContext, prepared: PreparedTurn) -> None:
+        conversation, form = context.conversation, context.format
+        writer = CompactionWriter(context.output)
+        try:
+            await super().__call__(context, prepared)
+        finally:
+            writer.close(self.text)
+        conversation.end_turn(form)  # which leaves out reasoning
+        ids = form.developer_message(summary_message(self.text))
+        conversation.compacted = CompactedPrefix(len(conversation.entries), self.text, ids)

@@ -169,6 +169,8 @@ class TurnOptions:
     """Someone reads the events as they come."""
     compact: bool = False
     """Summarise the oldest turns when the context is nearly full (`agent.conversation.compaction`)."""
+    compact_threshold: int | None = None
+    """Tokens of a prompt from which on that is done earlier, as an item of the response."""
     approver: Approver | None = None
     """Asks the person where the policy says so; without one such a call is refused."""
     answerer: OnElicitation | None = None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from agent import events as ev
+from agent.conversation.compaction import encode_summary
 from agent.conversation.reasoning_token import encode_reasoning
 from agent.turn.logprobs import event_logprobs
 from agent.turn.reasoning_summary import SummaryStyle, SummaryWriter
@@ -168,3 +169,14 @@ class MessageWriter(ItemWriter):
         self._output.emit(ev.OutputTextDone(**self.at, text=part.text, logprobs=logprobs))
         self._output.emit(ev.ContentPartDone(**self.at, part=part))
         self.close_item(content=[part], status="completed" if complete else "incomplete")
+
+
+class CompactionWriter(ItemWriter):
+    """Writes a compaction item: a summary as a token, for the client to send back."""
+
+    def __init__(self, output: Output) -> None:
+        super().__init__(output, ev.CompactionItem(id=new_id("cmp")))
+        output.emit(ev.CompactionCompacting(**self.at))
+
+    def close(self, summary: str) -> None:
+        self.close_item(encrypted_content=encode_summary(summary) if summary else "")

@@ -52,6 +52,7 @@ ORDER = {
     ],
     "mcp_approval_request": [],
     "tool_search_call": [],
+    "compaction": ["compaction.compacting"],
     "tool_search_output": [],
     "custom_tool_call": ["custom_tool_call_input.delta*", "custom_tool_call_input.done"],
     "code_interpreter_call": [

@@ -153,6 +153,8 @@ def _call_parts(item: ev.Item) -> tuple[str, str, str | None, bool]:
             return item.name, item.arguments, "sent to the client", False
         case ev.CustomToolCallItem():
             return item.name, item.input, "sent to the client", False
+        case ev.CompactionItem():
+            return "compaction", "{}", None, False
         case ev.CodeInterpreterCallItem(outputs=outputs, status=status):
             logs = "".join(str(output.get("logs", "")) for output in outputs or ())
             return "code_interpreter · python", item.code, logs, status != "completed"

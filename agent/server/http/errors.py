@@ -107,7 +107,7 @@ def context_length_exceeded(context_tokens: int, tokens: int | str) -> PromptToo
 # --- parts of the API that this server lacks ---
 
 UNSUPPORTED_FIELDS = frozenset(
-    {"access_programs", "context_management", "moderation", "prompt"}
+    {"access_programs", "moderation", "prompt"}
     | {"background_options.continuation_id", "image", "prompt_cache_options.ttl"}
     | {"prompt_cache_options.comparison_response_id", "prompt_cache_options.prewarm"}
     | {"tools[].async", "tools[].output_schema", "tools[].tunnel_id"}
@@ -122,8 +122,6 @@ FOREIGN_ITEMS = (
     "tool_search_output",
 )  # fmt: skip
 """Types of items that are read as text."""
-UNSUPPORTED_ITEMS = {"compaction_trigger": "call POST /v1/responses/compact"}
-"""Types of items of OpenAI's API that are refused, and what to do instead."""
 
 
 # --- from pydantic's validation errors to one sentence ---
@@ -268,8 +266,6 @@ def _field_error(param: str | None, alternatives: Sequence[ErrorDetails]) -> Api
         tag, tags = context.get("tag"), str(context.get("expected_tags"))
         tags = tags.replace(repr(FOREIGN_TAG), ", ".join(map(repr, FOREIGN_ITEMS)))
         message = f"Invalid value for {where}: type {_abbreviated(tag)} is not one of {tags}."
-        if tag in UNSUPPORTED_ITEMS:
-            message = f"Items of type '{tag}' are not supported here: {UNSUPPORTED_ITEMS[tag]}."
     elif first["type"] == "literal_error":
         known = context.get("expected", "")
         message = f"Invalid value for {where}: {_abbreviated(value)}. Supported values: {known}."

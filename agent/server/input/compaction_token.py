@@ -3,15 +3,8 @@
 import base64
 import binascii
 
+from agent.conversation.compaction import TOKEN_PREFIX
 from agent.server.http.errors import invalid
-
-TOKEN_PREFIX = "agent-1:"
-"""Prefix of a summary before it is encoded; another encoding would have another number."""
-
-
-def encode_summary(text: str) -> str:
-    """Encode a summary in base64. It is not encrypted: the conversation is the client's own."""
-    return base64.urlsafe_b64encode(f"{TOKEN_PREFIX}{text}".encode()).decode()
 
 
 def decode_summary(content: str, param: str) -> str:

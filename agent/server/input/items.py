@@ -308,6 +308,10 @@ class ItemReader:
                 history.listed_servers.add(item.server_label)
             case schemas.InputCompaction(encrypted_content=None | ""):
                 pass
+            case schemas.InputCompactionTrigger():
+                if self.refuse_unseen:
+                    raise invalid(param, f"'{param}' must be the last item: it ends the input.")
+                self.unread = True
             case schemas.InputCompaction(encrypted_content=str(token)):
                 self._add_summary(token, param)
             case schemas.InputForeignItem():

@@ -358,6 +358,10 @@ class InputCompaction(RequestModel):
     encrypted_content: str | None = None
 
 
+class InputCompactionTrigger(RequestModel):
+    """The last item of an input that is summarised, not answered."""
+
+
 class InputAdditionalTools(RequestModel):
     """Tools in addition to those of the request, from this response on."""
 
@@ -442,6 +446,7 @@ InputItem = Annotated[
     | Annotated[InputCodeInterpreterCall, Tag("code_interpreter_call")]
     | Annotated[InputWebSearchCall, Tag("web_search_call")]
     | Annotated[InputCompaction, Tag("compaction")]
+    | Annotated[InputCompactionTrigger, Tag("compaction_trigger")]
     | Annotated[InputAdditionalTools, Tag("additional_tools")]
     | Annotated[InputConfigurationUpdate, Tag("configuration_update")]
     | Annotated[InputForeignItem, Tag(FOREIGN_TAG)]
@@ -475,6 +480,13 @@ class RequestPromptCache(ConfigModel):
     """Options of the prompt cache: it keeps every prompt."""
 
     mode: Literal["implicit"] | None = None
+
+
+class ContextManagement(ConfigModel):
+    """Compaction in the course of a response, before a prompt of more tokens than the threshold."""
+
+    type: Literal["compaction"]
+    compact_threshold: int | None = Field(default=None, ge=1000)
 
 
 CacheRetention = Annotated[
@@ -531,6 +543,7 @@ class CreateResponse(SamplingFields, ConfigModel):
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
     include: list[Includable] | None = None
     truncation: Literal["auto", "disabled"] | None = None
+    context_management: list[ContextManagement] | None = None
     metadata: Metadata | None = None
     store: bool | None = None
     stream: bool | None = None

@@ -1,6 +1,7 @@
 """Maps the fields of a request to the options of the turn that answers it, and to the fields of its
 response that repeat them: https://platform.openai.com/docs/api-reference/responses/object"""
 
+import sys
 import time
 from dataclasses import replace
 from typing import Any
@@ -61,6 +62,7 @@ def turn_options(
     parts = (own, *history.instructions, _format_section(request.text), verbosity)
     include = request.include or ()
     by_default = defaults.compact and request.truncation is None
+    managed = request.context_management or ()
     return replace(
         defaults,
         instructions="\n\n".join(part for part in parts if part) or None,
@@ -95,7 +97,8 @@ def turn_options(
         or request.store is False
         or request.prompt_cache_retention == "in_memory",
         streamed=request.stream is True or bool(request.stop),  # read as they come
-        compact=request.truncation == "auto" or by_default,
+        compact=request.truncation == "auto" or by_default or bool(managed),
+        compact_threshold=_lower(*(each.compact_threshold or sys.maxsize for each in managed)),
     )
 
 

@@ -50,6 +50,7 @@ from agent.server.input.items import InputHistory
 from agent.server.input.listed_items import list_input
 from agent.server.input.schemas import (
     CreateResponse,
+    InputCompactionTrigger,
     InputItem,
     InputMcpListTools,
     RequestMcp,
@@ -72,7 +73,7 @@ from agent.server.responses.models import ServedModels
 from agent.store.event_codec import pack_official
 from agent.store.records import ServedTurn
 from agent.turn.constraints import ANSWER_SUBJECT, UnenforceableSchemaError
-from agent.turn.jobs import SummaryJob, TurnJob
+from agent.turn.jobs import CompactionJob, SummaryJob, TurnJob
 from agent.turn.loop import Turn
 from agent.turn.options import HTTP, ApprovedCall, TurnOptions
 from agent.util.ids import new_id
@@ -197,6 +198,9 @@ class TurnPlanner:
             runtime = served.runtime
             continued = await self._continued(request, cache, loaded.vocabulary)
             items = _required_input(request)
+            if items and isinstance(items[-1], InputCompactionTrigger):
+                items, job = items[:-1], job or CompactionJob()
+                request.origin.sent_input = request.origin.sent_input[:-1]
             declared = declared_tools(request, items, continued.history.added_tools)
             if not loaded.format.parses_calls:
                 request, declared = tool_selection.without_calls(
@@ -228,6 +232,8 @@ class TurnPlanner:
                 request = request.model_copy(update={"text": text})
             tools = tool_selection.apply_tool_choice(selected, request)
             options = turn_options(request, defaults, tools, history)
+            if isinstance(job, CompactionJob):  # of a history that may be too long to answer
+                options = replace(options, compact=True)
             has_effort = loaded.format.effort_control or options.effort == defaults.effort
             if not has_effort and request.origin.refuses_unseen:
                 message = (

@@ -10,14 +10,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from agent import events as ev
-from agent.conversation.compaction import LATEST_TURNS_SHARE
+from agent.conversation.compaction import LATEST_TURNS_SHARE, encode_summary
 from agent.server.http.clients import current_client
 from agent.server.http.endpoints import endpoint
 from agent.server.http.errors import ApiError, invalid, missing, unsupported
 from agent.server.http.json_response import JsonResponse
 from agent.server.http.list_page import included, list_page
 from agent.server.http.request_body import read_body
-from agent.server.input.compaction_token import encode_summary
 from agent.server.input.listed_items import list_input
 from agent.server.input.parsing import ignored_header, parse_request
 from agent.server.input.schemas import CreateResponse

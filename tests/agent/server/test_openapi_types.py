@@ -106,7 +106,7 @@ def differences(ours: Shapes, theirs: Shapes) -> list[str]:
     return result
 
 
-OPENAI_VERSION = "3.54.0"
+OPENAI_VERSION = "3.57.0"
 """The version that `DIFFERENCES` was written beside; a newer one may have more names."""
 DIFFERENCES = {
     "CreateBatch": """

@@ -19,8 +19,8 @@ from openai.types.responses.response_text_config_param import ResponseTextConfig
 from openai.types.shared_params.reasoning import Reasoning
 from typing_extensions import get_type_hints, is_typeddict
 
+from agent.conversation.compaction import encode_summary
 from agent.server.http.errors import UNSUPPORTED_FIELDS
-from agent.server.input.compaction_token import encode_summary
 from agent.server.input.listed_items import ITEM_FIELDS
 from agent.server.input.parsing import MAX_NAMED_PATHS
 from agent.server.input.schemas import RequestTool
@@ -51,7 +51,12 @@ ACCEPTED: dict[str, list[Any]] = {
     "parallel_tool_calls": [True, False, None],
     "max_output_tokens": [16, -1, None],
     "max_tool_calls": [1, None],
-    "context_management": [[], None],
+    "context_management": [
+        [],
+        [{"type": "compaction"}],
+        [{"type": "compaction", "compact_threshold": 1000}],
+        None,
+    ],
     "reasoning.effort": ["none", "minimal", "low", "medium", "high", "xhigh", "max", None],
     "reasoning.summary": ["auto", "concise", "detailed", None],
     "reasoning.generate_summary": ["auto", None],
@@ -87,11 +92,14 @@ REFUSED: dict[str, list[tuple[Any, str]]] = {
     "background_options.completion_window": [("2h", "")],
     "background_options.continuation_id": [("a", "")],
     "background": [("yes", "")],
-    "context_management": [([{"type": "compaction"}], "")],
+    "context_management": [([{"type": "erosion"}], "[0].type"),
+                           ([{"type": "compaction", "compact_threshold": 9}],
+                            "[0].compact_threshold")],
     "conversation": [({"id": "a", "mood": 1}, ".mood"), (1, "")],
     "image": [({"context_compression": "auto"}, "")],
     "include": [(["nonsense"], "[0]")],
-    "input": [([MESSAGE], "[0].content[0].type"), ([{"type": "compaction_trigger"}], "[0]")],
+    "input": [([MESSAGE], "[0].content[0].type"),
+              ([{"type": "compaction_trigger"}, {"role": "user", "content": "x"}], "[0]")],
     "max_output_tokens": [(15, "")],
     "max_tool_calls": [(0, "")],
     "metadata": [({"a": "b" * 513}, ".a")],
@@ -391,8 +399,9 @@ async def test_lenient_passes_over_items_parts_and_summaries_of_others(serve: Se
         {"role": "user", "content": [{"type": "input_text", "text": "y"}, {"type": "smell"}]},
         {"type": "reasoning", "summary": [], "encrypted_content": "gAAAAABn"},
     ]
-    tools = [{"type": "shell"}]
-    answer = await served.post({"input": items, "tools": tools, "tool_choice": {"type": "shell"}})
+    tools = [{"type": "local_shell"}]
+    choice = {"type": "local_shell"}
+    answer = await served.post({"input": items, "tools": tools, "tool_choice": choice})
     assert answer.status_code == 200, answer.text
     ignored = answer.headers["agent-ignored"].split(", ")
     assert {"input[3].content[0]", "input[5].content[1]"} <= {*ignored}

@@ -6,13 +6,15 @@ from typing import Any
 import pytest
 from openai import AsyncOpenAI, BadRequestError, UnprocessableEntityError
 
-from agent.conversation.compaction import SUMMARY
-from agent.server.input.compaction_token import decode_summary, encode_summary
+from agent.conversation.compaction import SUMMARY, encode_summary
+from agent.server.input.compaction_token import decode_summary
 from agent.turn.loop import Turn
 from tests.support.endpoint import API_KEY, Serve, Served, api_error, engine_markup
+from tests.support.invariants import check
 from tests.support.scripts import HELLO, LONG, final, thought
 
-SUMMARY_REPLY = thought("What was it?") + final("They like blue; the number is 7.")
+SUMMARY_TEXT = "They like blue; the number is 7."
+SUMMARY_REPLY = thought("What was it?") + final(SUMMARY_TEXT)
 HISTORY: list[dict[str, Any]] = [
     {"role": "user", "content": "I like blue."},
     {"role": "assistant", "content": "So do I. " * 30},
@@ -185,3 +187,41 @@ async def test_compact_tells_of_a_newest_image(serve: Serve, part: dict[str, Any
     api_error(await served.post({"input": history}), 400)
     again = [*answer.json()["output"], {"role": "user", "content": "Go on."}]
     assert (await served.post({"input": again})).status_code == 200
+
+
+async def test_compaction_trigger_ends_with_a_compaction_item(serve: Serve) -> None:
+    served = await serve(SUMMARY_REPLY, final("Seven."), final("Blue."))
+    events = await served.stream(input=[*HISTORY, {"type": "compaction_trigger"}])
+    kinds = [event["type"] for event in events]
+    assert "response.compaction.compacting" in kinds
+    first = check(events)
+    (item,) = first["output"]
+    assert decode_summary(item["encrypted_content"], "input") == SUMMARY_TEXT
+    listed = (await served.get(f"/v1/responses/{first['id']}/input_items")).json()["data"]
+    assert len(listed) == len(HISTORY), "the trigger is no part of the history"
+    check(await served.stream(input="Which number?", previous_response_id=first["id"]))
+    markup = engine_markup(served)
+    assert SUMMARY_TEXT in markup and HISTORY[0]["content"] not in markup
+    check(await served.stream(input=[item, {"role": "user", "content": "Which colour?"}]))
+    assert SUMMARY_TEXT in engine_markup(served)
+
+
+async def test_compaction_trigger_without_a_summary_fails(serve: Serve) -> None:
+    served = await serve(final(""))
+    response = check(await served.stream(input=[*HISTORY, {"type": "compaction_trigger"}]))
+    assert response["status"] == "failed" and response["error"]["code"] == "no_summary"
+
+
+async def test_context_management_compacts_above_the_threshold(serve: Serve) -> None:
+    served = await serve(SUMMARY_REPLY, final("Seven."), final("Eight."), context=8192)
+    long = [{"role": "user", "content": "blue " * 1500}, {"role": "assistant", "content": "Yes."}]
+    body = {"input": [*long, {"role": "user", "content": "Which number?"}]}
+    managed = {"context_management": [{"type": "compaction", "compact_threshold": 1000}]}
+    response = check(await served.stream(**body, **managed))
+    compaction, message = response["output"]
+    assert compaction["type"] == "compaction" and message["content"][0]["text"] == "Seven."
+    assert decode_summary(compaction["encrypted_content"], "input") == SUMMARY_TEXT
+    assert "blue blue" not in engine_markup(served)
+    managed = {"context_management": [{"type": "compaction", "compact_threshold": 6000}]}
+    (message,) = check(await served.stream(**body, **managed))["output"]
+    assert "blue blue" in engine_markup(served)

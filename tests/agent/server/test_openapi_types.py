@@ -126,65 +126,86 @@ DIFFERENCES = {
         .status_details: | string
     """,
     "CreateResponse": """
+        - .access_programs
+        .background_options.completion_window: | '2h' '8h'
+        - .background_options.continuation_id
         + .client_metadata
+        .context_management[].type: 'compaction' | string
         + .enable_response_messages
         + .frequency_penalty
-        + .input[].output[].refusal
-        + .input[].summary[].file_data
-        + .input[].summary[].file_id
-        + .input[].summary[].file_url
-        + .input[].summary[].filename
-        + .input[].summary[].refusal
-        + .logit_bias
-        + .min_p
-        + .presence_penalty
-        + .reasoning.max_tokens
-        + .repeat_penalty
-        + .seed
-        + .stop
-        + .top_k
-        - .access_programs
-        - .background_options.continuation_id
-        - .context_management
         - .image
-        - .input[].action
+        - .input[].acknowledged_safety_checks
         - .input[].async
+        - .input[].background
         - .input[].caller
         - .input[].container_id
         - .input[].content[].annotations
         - .input[].content[].detail
         - .input[].content[].logprobs
         - .input[].content[].prompt_cache_breakpoint
+        .input[].content[].type: string | constants
+        - .input[].environment
+        - .input[].fingerprint
+        - .input[].max_output_length
         - .input[].output[].detail
+        - .input[].output[].outcome
         - .input[].output[].prompt_cache_breakpoint
-        .input[].status: | 'calling' 'failed' 'interpreting' 'searching'
-        - .input[].tools
+        + .input[].output[].refusal
+        - .input[].output[].stderr
+        - .input[].output[].stdout
+        .input[].output[].type: string | constants
+        - .input[].output_format
+        - .input[].pending_safety_checks
+        - .input[].quality
+        - .input[].size
+        + .input[].summary[].file_data
+        + .input[].summary[].file_id
+        + .input[].summary[].file_url
+        + .input[].summary[].filename
+        + .input[].summary[].refusal
+        .input[].summary[].type: string | constants
+        - .input[].svg_usage
+        .input[].text.format.type: 'json_object' |
+        .input[].tools[].allowed_callers[]: | 'programmatic'
+        - .input[].tools[].annotations
+        - .input[].tools[].async
+        .input[].tools[].connector_id: string | constants
+        - .input[].tools[].filters
+        - .input[].tools[].input_schema
+        - .input[].tools[].output_schema
+        .input[].tools[].tools[].allowed_callers[]: | 'programmatic'
+        - .input[].tools[].tools[].async
+        - .input[].tools[].tools[].output_schema
+        - .input[].tools[].tunnel_id
+        .input[].tools[].type: string | constants
+        - .input[].tools[].user_location
+        + .logit_bias
+        + .min_p
         - .moderation
+        + .presence_penalty
         - .prompt
         - .prompt_cache_options.comparison_response_id
+        .prompt_cache_options.mode: | 'explicit'
         - .prompt_cache_options.prewarm
         - .prompt_cache_options.ttl
-        - .tools[].async
-        - .tools[].filters
-        - .tools[].output_schema
-        - .tools[].tools[].async
-        - .tools[].tools[].format
-        - .tools[].tools[].output_schema
-        - .tools[].tunnel_id
-        - .tools[].user_location
-        .background_options.completion_window: | '2h' '8h'
-        .input[].content[].type: string | constants
-        .input[].output[].type: string | constants
-        .input[].summary[].type: string | constants
-        .prompt_cache_options.mode: | 'explicit'
-        .reasoning.context: | 'all_turns'
+        + .reasoning.max_tokens
         .reasoning.mode: 'standard' | string
+        + .repeat_penalty
+        + .seed
+        + .stop
         .tool_choice.type: string | constants
         .tools[].allowed_callers[]: | 'programmatic'
+        - .tools[].async
         .tools[].connector_id: string | constants
+        - .tools[].filters
+        - .tools[].output_schema
         .tools[].tools[].allowed_callers[]: | 'programmatic'
-        .tools[].tools[].type: | 'custom'
+        - .tools[].tools[].async
+        - .tools[].tools[].output_schema
+        - .tools[].tunnel_id
         .tools[].type: string | constants
+        - .tools[].user_location
+        + .top_k
     """,
     "ChatRequest": """
         + .messages[].reasoning
@@ -212,130 +233,225 @@ DIFFERENCES = {
         + .top_k
     """,
     "CreateItems": """
-        + .items[].output[].refusal
-        + .items[].summary[].file_data
-        + .items[].summary[].file_id
-        + .items[].summary[].file_url
-        + .items[].summary[].filename
-        + .items[].summary[].refusal
         - .include
-        - .items[].action
+        - .items[].acknowledged_safety_checks
         - .items[].async
+        - .items[].background
         - .items[].caller
         - .items[].container_id
         - .items[].content[].annotations
         - .items[].content[].detail
         - .items[].content[].logprobs
         - .items[].content[].prompt_cache_breakpoint
-        - .items[].output[].detail
-        - .items[].output[].prompt_cache_breakpoint
-        .items[].status: | 'calling' 'failed' 'interpreting' 'searching'
-        - .items[].tools
         .items[].content[].type: string | constants
+        - .items[].environment
+        - .items[].fingerprint
+        - .items[].max_output_length
+        - .items[].output[].detail
+        - .items[].output[].outcome
+        - .items[].output[].prompt_cache_breakpoint
+        + .items[].output[].refusal
+        - .items[].output[].stderr
+        - .items[].output[].stdout
         .items[].output[].type: string | constants
+        - .items[].output_format
+        - .items[].pending_safety_checks
+        - .items[].quality
+        - .items[].size
+        + .items[].summary[].file_data
+        + .items[].summary[].file_id
+        + .items[].summary[].file_url
+        + .items[].summary[].filename
+        + .items[].summary[].refusal
         .items[].summary[].type: string | constants
+        - .items[].svg_usage
+        .items[].text.format.type: 'json_object' |
+        .items[].tools[].allowed_callers[]: | 'programmatic'
+        - .items[].tools[].annotations
+        - .items[].tools[].async
+        .items[].tools[].connector_id: string | constants
+        - .items[].tools[].filters
+        - .items[].tools[].input_schema
+        - .items[].tools[].output_schema
+        .items[].tools[].tools[].allowed_callers[]: | 'programmatic'
+        - .items[].tools[].tools[].async
+        - .items[].tools[].tools[].output_schema
+        - .items[].tools[].tunnel_id
+        .items[].tools[].type: string | constants
+        - .items[].tools[].user_location
     """,
     "Response": """
-        + .frequency_penalty
-        + .input_messages
-        + .output_messages
-        + .repairs
-        + .stop_sequence
-        + .presence_penalty
-        + .reasoning.max_tokens
-        + .store
         - .access_programs
-        - .error.misalignment
-        - .error.param
-        - .error.type
-        - .image
-        - .input_transformations
-        - .instructions[]
-        - .moderation
-        - .output[].approve
-        - .output[].async
-        - .output[].caller
-        - .output[].content[].refusal
-        - .output[].created_by
-        - .output[].output[]
-        - .output[].reason
-        - .prompt
-        - .prompt_cache_diagnostics
-        - .prompt_cache_options
-        - .reasoning.context
-        - .reasoning.generate_summary
-        - .reasoning.mode
-        - .tool_usage
-        - .usage.input_tokens_details.cache_write_tokens_details
         .completed_at: integer | number
         .created_at: integer | number
         .error.code: string | constants
-        .incomplete_details.reason: | 'max_messages' 'steered'
+        - .error.misalignment
+        - .error.param
+        - .error.type
+        + .frequency_penalty
+        - .image
+        .incomplete_details.reason: | 'max_messages'
+        + .input_messages
+        - .input_transformations
         .instructions: | array
+        - .instructions[]
+        - .moderation
+        - .output[].acknowledged_safety_checks
+        - .output[].actions
+        - .output[].approve
+        - .output[].async
+        - .output[].background
+        - .output[].caller
+        - .output[].content[].refusal
         .output[].content[].type: | 'refusal'
+        - .output[].created_by
+        - .output[].environment
+        .output[].error: | object
+        - .output[].error.code
+        - .output[].error.message
+        - .output[].error.moderation_details
+        - .output[].error.param
+        - .output[].error.type
+        .output[].execution: | 'client'
+        - .output[].fingerprint
+        - .output[].max_output_length
+        - .output[].operation
         .output[].output: | array
-        .output[].type: | 'compaction' 'custom_tool_call_output' 'function_call_output'
-            'mcp_approval_response'
+        - .output[].output[]
+        - .output[].output_format
+        - .output[].pending_safety_checks
+        - .output[].quality
+        - .output[].queries
+        - .output[].reason
+        - .output[].result
+        - .output[].results
+        - .output[].revised_prompt
+        .output[].role: | 'critic' 'developer' 'discriminator' 'system' 'tool' 'unknown'
+            'user'
+        - .output[].size
+        .output[].status: | 'generating'
+        - .output[].svg_usage
+        .output[].type: | 'additional_tools' 'apply_patch_call' 'apply_patch_call_output'
+            'computer_call' 'computer_call_output' 'custom_tool_call_output'
+            'file_search_call' 'function_call_output' 'image_generation_call'
+            'local_shell_call' 'local_shell_call_output' 'mcp_approval_response' 'program'
+            'program_output' 'shell_call' 'shell_call_output'
+        + .output_messages
+        + .presence_penalty
+        - .prompt
+        - .prompt_cache_diagnostics
+        - .prompt_cache_options
+        .reasoning.context: string | constants
         .reasoning.effort: string | constants
+        - .reasoning.generate_summary
+        + .reasoning.max_tokens
+        - .reasoning.mode
         .reasoning.summary: string | constants
+        + .repairs
         .service_tier: string | constants
+        + .stop_sequence
+        + .store
+        - .tool_usage
+        - .usage.input_tokens_details.cache_write_tokens_details
     """,
     "CompactedResponse": """
         - .image
+        - .output[].acknowledged_safety_checks
         - .output[].action
+        - .output[].actions
         - .output[].approval_request_id
         - .output[].approve
         - .output[].arguments
         - .output[].async
+        - .output[].background
         - .output[].call_id
         - .output[].caller
         - .output[].code
         - .output[].container_id
         - .output[].created_by
+        - .output[].environment
         - .output[].error
+        - .output[].execution
+        - .output[].fingerprint
         - .output[].input
+        - .output[].max_output_length
         - .output[].name
         - .output[].namespace
+        - .output[].operation
         - .output[].output
+        - .output[].output_format
         - .output[].outputs
+        - .output[].pending_safety_checks
         - .output[].phase
+        - .output[].quality
+        - .output[].queries
         - .output[].reason
-        .output[].role: 'user' | 'assistant'
+        - .output[].result
+        - .output[].results
+        - .output[].revised_prompt
+        .output[].role: | 'assistant' 'critic' 'developer' 'discriminator' 'system' 'tool'
+            'unknown'
         - .output[].server_label
-        .output[].status: | 'calling' 'failed' 'interpreting' 'searching'
+        - .output[].size
+        .output[].status: | 'calling' 'failed' 'generating' 'interpreting' 'searching'
         - .output[].summary
+        - .output[].svg_usage
         - .output[].tools
-        .output[].type: | 'code_interpreter_call' 'custom_tool_call' 'custom_tool_call_output'
-            'function_call' 'function_call_output' 'mcp_approval_request' 'mcp_approval_response'
-            'mcp_call' 'mcp_list_tools' 'reasoning' 'web_search_call'
+        .output[].type: | 'additional_tools' 'apply_patch_call' 'apply_patch_call_output'
+            'code_interpreter_call' 'computer_call' 'computer_call_output'
+            'custom_tool_call' 'custom_tool_call_output' 'file_search_call' 'function_call'
+            'function_call_output' 'image_generation_call' 'local_shell_call'
+            'local_shell_call_output' 'mcp_approval_request' 'mcp_approval_response'
+            'mcp_call' 'mcp_list_tools' 'program' 'program_output' 'reasoning' 'shell_call'
+            'shell_call_output' 'tool_search_call' 'tool_search_output' 'web_search_call'
         - .usage.input_tokens_details.cache_write_tokens_details
     """,
     "ItemPage": """
+        - .data[].acknowledged_safety_checks
         - .data[].async
+        - .data[].background
         - .data[].caller
         .data[].content: string | constants
         - .data[].content[].detail
         - .data[].content[].prompt_cache_breakpoint
         .data[].content[].type: string | constants
         - .data[].created_by
+        - .data[].environment
+        - .data[].fingerprint
+        - .data[].max_output_length
+        - .data[].output[].created_by
         - .data[].output[].detail
+        - .data[].output[].outcome
         - .data[].output[].prompt_cache_breakpoint
         + .data[].output[].refusal
+        - .data[].output[].stderr
+        - .data[].output[].stdout
         .data[].output[].type: string | constants
+        - .data[].output_format
+        - .data[].pending_safety_checks
+        - .data[].quality
         .data[].role: | 'critic' 'discriminator' 'tool' 'unknown'
+        - .data[].size
         + .data[].summary[].file_data
         + .data[].summary[].file_id
         + .data[].summary[].file_url
         + .data[].summary[].filename
         + .data[].summary[].refusal
         .data[].summary[].type: string | constants
-        .data[].type: 'item_reference' |
+        - .data[].svg_usage
+        .data[].text.format.type: 'json_object' |
+        .data[].tools[].allowed_callers[]: | 'programmatic'
+        .data[].tools[].tools[].allowed_callers[]: | 'programmatic'
+        - .data[].tools[].tools[].async
+        - .data[].tools[].tools[].output_schema
+        .data[].type: 'compaction_trigger' 'item_reference' |
     """,
     "ChatCompletion": """
-        .choices[].finish_reason: | 'content_filter'
+        .choices[].finish_reason: | 'content_filter' 'function_call'
         .choices[].logprobs.refusal: | array
         - .choices[].logprobs.refusal[]
         - .choices[].message.audio
+        - .choices[].message.function_call
         + .choices[].message.reasoning
         + .choices[].message.reasoning_content
         .choices[].message.refusal: | string
@@ -354,13 +470,14 @@ DIFFERENCES = {
     "ChatCompletionChunk": """
         + .choices[].delta.annotations
         - .choices[].delta.audio
+        - .choices[].delta.function_call
         + .choices[].delta.reasoning
         + .choices[].delta.reasoning_content
         - .choices[].delta.refusal
         .choices[].delta.role: | 'developer' 'system' 'tool' 'user'
         + .choices[].delta.tool_calls[].custom
         .choices[].delta.tool_calls[].type: 'custom' |
-        .choices[].finish_reason: | 'content_filter'
+        .choices[].finish_reason: | 'content_filter' 'function_call'
         .choices[].logprobs.refusal: | array
         - .choices[].logprobs.refusal[]
         + .choices[].repairs

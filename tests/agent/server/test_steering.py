@@ -111,6 +111,27 @@ async def test_steer_of_an_answer_follows_its_end(serve: Serve, tmp_path: Path) 
         assert item["content"] == [{"type": "input_text", "text": "to the left"}]
 
 
+async def test_steer_with_openai_python(serve: Serve, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    served = await serve(hold(HELLO, 3, go), final("To the left."))
+    async with served.client().responses.connect() as client:
+        await client.response.create(model="default", input="draw")
+        kinds: list[str] = []
+        async for event in client:
+            kinds.append(event.type)
+            if event.type == "response.created" and len(kinds) == 1:
+                await client.response.steer(
+                    input="to the left", previous_response_id=event.response.id
+                )
+            elif event.type == "response.steer.accepted":
+                go.touch()
+            elif event.type == "response.completed":
+                text = event.response.output_text
+                if event.response.previous_response_id:
+                    break
+    assert text == "To the left." and kinds.count("response.completed") == 2
+
+
 async def test_steer_waits_for_results_of_the_client(serve: Serve, tmp_path: Path) -> None:
     go = tmp_path / "go"
     first = hold(thought("Weather.") + call("get_weather", place="Oslo"), 4, go)

@@ -151,7 +151,7 @@ class WebSocketConnection:
                     except Exception as error:
                         if not isinstance(error, ApiError):
                             log.exception("a request over a WebSocket broke")
-                        await self._evict_continued(wanted)
+                        await self._evict_continued(wanted or value)
                         refusal = error if isinstance(error, ApiError) else internal_error()
                         if is_sent:
                             await self._refuse(refusal, stream_id)

@@ -19,8 +19,8 @@ from tests.support.websocket import open_socket, receive_event, send_request
 Events = list[dict[str, Any]]
 
 
-async def steer(client: ClientConnection, name: str, said: Any, **more: Any) -> None:
-    body = {"type": "response.steer", "previous_response_id": name, "input": said}
+async def steer(client: ClientConnection, name: str, spoken: Any, **more: Any) -> None:
+    body = {"type": "response.steer", "previous_response_id": name, "input": spoken}
     await client.send(json.dumps(body | more))
 
 
@@ -36,9 +36,9 @@ def apart(events: Events) -> tuple[Events, Events]:
     """The events of a response as its stream would have them over HTTP, and those of steers."""
     numbers = [event["sequence_number"] for event in events]
     assert numbers == list(range(len(events))), "all are numbered together"
-    said = [event for event in events if ".steer." in event["type"]]
-    rest = [event for event in events if event not in said]
-    return [{**event, "sequence_number": n} for n, event in enumerate(rest)], said
+    spoken = [event for event in events if ".steer." in event["type"]]
+    rest = [event for event in events if event not in spoken]
+    return [{**event, "sequence_number": n} for n, event in enumerate(rest)], spoken
 
 
 class Running:
@@ -53,9 +53,9 @@ class Running:
         name: str = self.events[0]["response"]["id"]
         return name
 
-    async def steer(self, said: Any) -> dict[str, Any]:
+    async def steer(self, spoken: Any) -> dict[str, Any]:
         """Say something; the event that answers it."""
-        await steer(self.client, self.id, said)
+        await steer(self.client, self.id, spoken)
         kinds = ("response.steer.accepted", "response.steer.failed")
         self.events += await read_until(self.client, *kinds)
         return self.events[-1]
@@ -85,9 +85,9 @@ async def test_steer_ends_response_before_its_next_generation(serve: Serve, tmp_
         run.events += await read_until(run.client, "response.incomplete")
         second = await read_until(run.client, "response.completed")
         assert {event.pop("stream_id") for event in [*run.events, *second]} == {"a"}
-        events, said = apart(run.events)
+        events, spoken = apart(run.events)
         ended, answered = check(events), check(second)
-        assert [event["type"] for event in said] == ["response.steer.accepted"] * 2
+        assert [event["type"] for event in spoken] == ["response.steer.accepted"] * 2
         assert ended["incomplete_details"] == {"reason": "steered"}
         assert [item["type"] for item in ended["output"]] == ["reasoning", "code_interpreter_call"]
         assert answered["previous_response_id"] == ended["id"]
@@ -137,14 +137,14 @@ async def test_steer_waits_for_results_of_the_client(serve: Serve, tmp_path: Pat
     first = hold(thought("Weather.") + call("get_weather", place="Oslo"), 4, go)
     body = {"tools": [WEATHER]}
     async with running(serve, go, first, final("Cold."), body=body) as run:
-        said = (await run.steer("and be brief"))["steer"]["id"]
+        spoken = (await run.steer("and be brief"))["steer"]["id"]
         go.touch()
         run.events += await read_until(run.client, "response.steer.pending")
         events, steers = apart(run.events)
         called = check(events)
         call_id = called["output"][1]["call_id"]
         needed = {"type": "function_call_output", "call_id": call_id, "name": "get_weather"}
-        assert steers[-1]["steer"] == {"id": said, "previous_response_id": run.id}
+        assert steers[-1]["steer"] == {"id": spoken, "previous_response_id": run.id}
         assert steers[-1]["required_input"] == [needed]
         assert steers[-1]["reason"] == "waiting_for_required_input"
         await steer(run.client, run.id, "too late")
@@ -160,13 +160,13 @@ async def test_steer_waits_for_results_of_the_client(serve: Serve, tmp_path: Pat
 
 async def test_steer_comes_back_where_no_response_can_follow(serve: Serve, tmp_path: Path) -> None:
     go = tmp_path / "go"
-    said = [{"type": "message", "role": "user", "content": [{"type": "input_file"}]}]
+    spoken = [{"type": "message", "role": "user", "content": [{"type": "input_file"}]}]
     async with running(serve, go, hold(HELLO, 3, go), LONG) as run:
-        name = (await run.steer(said))["steer"]["id"]
+        name = (await run.steer(spoken))["steer"]["id"]
         go.touch()
         events = await read_until(run.client, "response.steer.failed")
         assert events[-1]["error"]["code"] == "successor_creation_failed"
-        assert events[-1]["steer"] == {"id": name, "previous_response_id": run.id, "input": said}
+        assert events[-1]["steer"] == {"id": name, "previous_response_id": run.id, "input": spoken}
         assert events[-1]["sequence_number"] == events[-2]["sequence_number"] + 1
         await send_request(run.client, input="x")
         run.events = [await receive_event(run.client)]
@@ -184,7 +184,7 @@ IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,AAAA", "deta
 
 
 @pytest.mark.parametrize(
-    ("said", "more"),
+    ("spoken", "more"),
     [
         ("", {}),
         ([], {}),
@@ -197,17 +197,17 @@ IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,AAAA", "deta
     ],
 )
 async def test_steer_with_other_input_fails(
-    serve: Serve, tmp_path: Path, said: Any, more: dict[str, Any]
+    serve: Serve, tmp_path: Path, spoken: Any, more: dict[str, Any]
 ) -> None:
     go = tmp_path / "go"
     async with running(serve, go, hold(HELLO, 3, go)) as run:
-        body = {"type": "response.steer", "previous_response_id": run.id, "input": said, **more}
+        body = {"type": "response.steer", "previous_response_id": run.id, "input": spoken, **more}
         await run.client.send(json.dumps(body))
         kinds = {"response.steer.failed"}
         while (event := json.loads(await run.client.recv()))["type"] not in kinds:
             run.events.append(event)
         assert event["error"]["code"] == "invalid_input" and event["error"]["message"]
-        assert event["steer"] == {"previous_response_id": run.id, "input": said}
+        assert event["steer"] == {"previous_response_id": run.id, "input": spoken}
         go.touch()
         await read_until(run.client, "response.completed")
         assert len(run.served.turns) == 1

@@ -61,12 +61,10 @@ async def make_room(
     generator: Generator, conversation: Conversation, limit: int | None = None
 ) -> None:
     """Compact before a generation that would have no room, as little as helps. Without a summary the
-    oldest turns are left out; the running turn stays. ``limit``: as if the context had so many tokens.
+    oldest turns are left out; the running turn stays. ``limit``: used as the length of the context.
     Raises NotCompactedError."""
-    form, context = (
-        generator.format,
-        min(limit or generator.context_length, generator.context_length),
-    )
+    form, context = generator.format, generator.context_length
+    context = min(context, limit or context)
     if not needs_compaction(form, context, conversation):
         return
     if _reuse_summary(generator, conversation) and not needs_compaction(

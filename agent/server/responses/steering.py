@@ -1,4 +1,4 @@
-"""What a client says over its WebSocket while one of its responses runs (``response.steer``).
+"""Steering: a client says something while one of the responses of its WebSocket runs.
 
 The response ends before its next generation, or by itself, and a further one continues it with the new
 input. One that ended with calls that the client runs waits for their results, and so does the input::
@@ -72,7 +72,7 @@ class SteeredResponse:
     number: int = 0
     """That of its latest event."""
     inserted: int = 0
-    """How many of its events the turn does not number."""
+    """Number of its events that the turn does not count."""
 
     def continued(self, value: dict[str, Any]) -> dict[str, Any]:
         """The request that continues it once it has ended, made of its own."""

@@ -288,8 +288,10 @@ class ModelLoader:
         from agent.formats.harmony.format import HarmonyFormat
         from agent.tiny import vocabulary as tiny
 
-        known = path is None or encoding.has_known_tokens(path)
-        ranks = tiny.ranks if known else encoding.ranks_from_gguf(path)
+        if path is None or encoding.has_known_tokens(path):
+            ranks: bytes | Callable[[], bytes] = tiny.ranks
+        else:
+            ranks = encoding.ranks_from_gguf(path)
         loaded = encoding.load_encoding(ranks, self.paths.cache / "vocabulary")
         return HarmonyFormat(loaded, keep_calls=keep_calls)
 

@@ -10,13 +10,11 @@ A link is written ``【0†text†host】`` (its number, its text, and its host 
     L2: See 【0†their dens】 and 【1†cubs†example.com】.
 """
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urldefrag, urljoin, urlsplit
 
 from tools.sanitize import strip_hidden
@@ -104,7 +102,7 @@ class Page:
         return asdict(self)
 
     @classmethod
-    def load(cls, data: dict[str, Any]) -> Page:
+    def load(cls, data: dict[str, Any]) -> Self:
         """Make a page from ``dump``'s result; raises KeyError, TypeError."""
         links = [Link(**link) for link in data["links"]]
         cited = [CitedSource(**source) for source in data["cited"]]
@@ -112,11 +110,10 @@ class Page:
 
     def links_to(self, url: str) -> bool:
         """Return whether the page names an address by itself; ``url`` has no fragment."""
-        if url not in {
-            urldefrag(known).url for known in (self.url, *(li.url for li in self.links))
-        }:
-            return False
-        return url == self.url or (urlsplit(url).hostname or "") not in self.wanted
+        known = {urldefrag(each).url for each in (self.url, *(link.url for link in self.links))}
+        return url in known and (
+            url == self.url or (urlsplit(url).hostname or "") not in self.wanted
+        )
 
 
 def text_page(url: str, title: str, text: str, *, source: bool = False) -> Page:
@@ -195,9 +192,8 @@ def _wrap(lines: Sequence[str]) -> list[str]:
         if len(line) <= LINE_CHARS:
             wrapped.append(line.rstrip())
             continue
-        for start in range(
-            0, len(line), WRAP_CHUNK_CHARS
-        ):  # wrapping takes the square of a line's length
+        # Wrapping takes the square of a line's length.
+        for start in range(0, len(line), WRAP_CHUNK_CHARS):
             wrapped += textwrap.wrap(line[start : start + WRAP_CHUNK_CHARS], LINE_CHARS,
                                    break_long_words=len(line) > 20 * LINE_CHARS,
                                    break_on_hyphens=False)  # fmt: skip

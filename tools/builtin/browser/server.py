@@ -87,9 +87,7 @@ class BrowserServer(BuiltinServer):
 
     def why_missing(self, name: str) -> str | None:
         """Return why there is no ``search``, unless one is configured."""
-        if name != "search" or SEARCH_TOOL in self.tools:
-            return None
-        return NO_SEARCH
+        return NO_SEARCH if name == "search" and SEARCH_TOOL not in self.tools else None
 
     def search_with(self, find: FindTool, call: CallTool) -> None:
         self._search_tools = find, call

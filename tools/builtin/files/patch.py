@@ -20,12 +20,8 @@ from pathlib import Path
 from tools.builtin_server import ToolError
 
 BEGIN, END, END_OF_FILE = "*** Begin Patch", "*** End Patch", "*** End of File"
-ADD, DELETE, UPDATE, MOVE = (
-    "*** Add File: ",
-    "*** Delete File: ",
-    "*** Update File: ",
-    "*** Move to: ",
-)
+ADD, DELETE, UPDATE = "*** Add File: ", "*** Delete File: ", "*** Update File: "
+MOVE = "*** Move to: "
 
 
 @dataclass(slots=True)

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
-from typing import IO
 
 from agent.util.programs import find_program
 from tools.builtin.files.root_folder import RootFolder
@@ -26,9 +25,6 @@ MAX_LINE_CHARS = 300
 BLOCK_CHARS = 1 << 20
 SEARCH_SECONDS = 20.0
 MORE_MATCHES_NOTE = "[more matches; search for something rarer]"
-
-
-Lines = list[str]
 
 
 class SearchCancellation(threading.Event):
@@ -121,7 +117,9 @@ class FileReader:
             return self.search(query.strip(), path, cancellation)
         return "\n".join(lines) or "no matches"
 
-    def _matching_lines(self, query: str, start: Path, cancellation: SearchCancellation) -> Lines:
+    def _matching_lines(
+        self, query: str, start: Path, cancellation: SearchCancellation
+    ) -> Sequence[str]:
         ignore_case = query == query.lower()
         deadline = time.monotonic() + SEARCH_SECONDS
         matches: list[str] = []
@@ -163,7 +161,10 @@ class FileReader:
         timer.start()
         try:
             assert process.stdout is not None
-            yield from map(Path, _nul_separated(process.stdout))
+            rest = b""
+            while data := os.read(process.stdout.fileno(), 1 << 16):
+                *names, rest = (rest + data).split(b"\0")
+                yield from (Path(os.fsdecode(name)) for name in names)
         finally:
             timer.cancel()
             process.kill()
@@ -275,13 +276,6 @@ def _leads_outside(root: RootFolder, link: Path) -> bool:
     except ToolError:
         return True
     return False
-
-
-def _nul_separated(stream: IO[bytes]) -> Iterator[str]:
-    rest = b""
-    while data := os.read(stream.fileno(), 65536):
-        *names, rest = (rest + data).split(b"\0")
-        yield from map(os.fsdecode, names)
 
 
 def _join_up_to(lines: Iterator[bytes], limit: int) -> bytes:

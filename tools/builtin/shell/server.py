@@ -186,11 +186,7 @@ class ShellServer(BuiltinServer):
             with contextlib.suppress(OnceOnlyError):
                 needs = [need.rule for need in self.requirements(name, arguments) or ()]
                 commands = [rule for rule in needs if rule.startswith("run ")]
-            if (
-                network.loopback
-                and not self.network.loopback
-                and "loopback" in arguments["network"]
-            ):
+            if "loopback" in (arguments.get("network") or ()) and not self.network.loopback:
                 reason = "this command may open ports of its own sandbox"
                 needed = (Requirement("reach loopback"),)
                 extras.append(ExtraPermission("network", reason, needed))
@@ -319,19 +315,11 @@ class ShellServer(BuiltinServer):
         self, command: SandboxedCommand, folder: Path, guard: CommandGuard, network: NetworkAccess
     ) -> list[str]:
         assert self._isolation is not None
-        return sandbox.shell_command(
-            self._isolation.name,
-            _without_login(list(command.words)),
-            sandbox.CommandAccess(
-                self.root,
-                folder,
-                command.home,
-                self.limits,
-                guard.protection,
-                network,
-                command.link.descriptor,
-            ),
+        words, control = _without_login(list(command.words)), command.link.descriptor
+        access = sandbox.CommandAccess(
+            self.root, folder, command.home, self.limits, guard.protection, network, control
         )
+        return sandbox.shell_command(self._isolation.name, words, access)
 
     # --- in the background ---
 

@@ -34,7 +34,6 @@ _TYPES: dict[str, Literal["", "stdio", "http", "sse"]] = {
     "local": "stdio",
     "remote": "",
 }
-_KNOWN_TYPES = "stdio, http, sse"
 _TIMEOUT_KEYS = (
     *("startup_timeout_sec", "startup_timeout_ms", "startup_timeout"),
     *("tool_timeout_sec", "tool_timeout_ms", "timeout"),
@@ -130,7 +129,7 @@ class _EntryReader:
         command, url = self._path("command"), (self._text("url") or "").strip()
         kind = _TYPES.get(re.sub(r"[_-]", "", str(written)).lower(), "") if written else ""
         if written and not kind and written != "remote":
-            raise ConfigError(f"unknown type {written!r}; known: {_KNOWN_TYPES}")
+            raise ConfigError(f"unknown type {written!r}; known: stdio, http, sse")
         kind = kind or ("stdio" if command and not written else "")
         target = "command" if kind == "stdio" else "url"
         if not (command if target == "command" else url):

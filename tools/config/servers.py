@@ -18,12 +18,11 @@ if TYPE_CHECKING:
 Rule = Literal["allow", "ask", "deny", "auto"]
 """Whether a tool may run. auto: a tool that only reads runs, others ask."""
 
-
 NODE_RUNNERS = frozenset(("bun", "bunx", "npm", "npx", "pnpm", "pnpx", "yarn"))
 MIN_SECRET_CHARS = 6
+"""Shorter values of headers may be words of other texts, not secrets."""
 STARTUP_SECONDS = 30.0
 """Time in which a server has to answer after its start, where its settings do not say."""
-"""Shorter values of headers may be words of other texts, not secrets."""
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 PACKAGE_RUNNERS = NODE_RUNNERS | {"uvx", "uv", "pipx"}
 

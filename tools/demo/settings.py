@@ -1,7 +1,6 @@
 """The demonstration servers as the host starts them, and what to ask them."""
 
 import sys
-from dataclasses import replace
 
 from agent.util.programs import module_arguments
 from tools.config.servers import ServerConfig
@@ -18,15 +17,15 @@ EXAMPLES = (
 def demo_servers() -> list[ServerConfig]:
     """The servers of --demo-tools; naming that option is what trusts them."""
     module = module_arguments("tools.demo.server")
-    return [_server(name, sys.executable, (*module, name)) for name in SERVER_NAMES]
-
-
-def _server(name: str, command: str, args: tuple[str, ...]) -> ServerConfig:
-    line = f"python -m tools.demo.server {name}"
-    return replace(
-        ServerConfig(name, command=command, args=args),
-        trusted=True,
-        required=True,
-        command_line=line,
-        startup_timeout_sec=120.0,  # on a machine that is busy too
-    )
+    return [
+        ServerConfig(
+            name,
+            command=sys.executable,
+            args=(*module, name),
+            trusted=True,
+            required=True,
+            command_line=f"python -m tools.demo.server {name}",
+            startup_timeout_sec=120.0,  # on a machine that is busy too
+        )
+        for name in SERVER_NAMES
+    ]

@@ -31,11 +31,6 @@ LOST_GRANT_ERRORS = (
 class BearerAuth(StoredLogin):
     """The authentication of the requests to one server; without a stored login it sends nothing."""
 
-    @property
-    def granted_scopes(self) -> frozenset[str]:
-        tokens = self.context.current_tokens
-        return frozenset(((tokens and tokens.scope) or "").split())
-
     async def _auth_flow(
         self, request: httpx2.Request
     ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
@@ -82,14 +77,12 @@ class BearerAuth(StoredLogin):
         return (current and current.access_token) == (token and token.access_token)
 
     async def _finish_renewal(self, response: httpx2.Response, used: OAuthToken) -> None:
-        if response.status_code == 200 and not oauth_error(await response.aread())[0]:
+        status, (error, _) = response.status_code, oauth_error(await response.aread())
+        if status == 200 and not error:
             await self._handle_refresh_response(response)
             return
-        log.warning(
-            "%s: renewing the token: HTTP %s", self.context.server_url, response.status_code
-        )
-        lost = oauth_error(await response.aread())[0] in LOST_GRANT_ERRORS
-        if lost and await self._is_current(used):
+        log.warning("%s: renewing the token: HTTP %s", self.context.server_url, status)
+        if error in LOST_GRANT_ERRORS and await self._is_current(used):
             await self.drop_tokens()
 
 

@@ -1,8 +1,6 @@
 """Logs in to MCP servers over HTTP: OAuth 2.1 with a browser, or by device (RFC 8628). The SDK's
 ``OAuthClientProvider`` does it, begun with a challenge, not a request of MCP."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import AsyncGenerator, Sequence
@@ -178,9 +176,7 @@ class _LoginFlow(StoredLogin):
 
     def check_granted(self, wanted: Sequence[str]) -> None:
         """Raise LoginError where the token, which is stored, lacks one of these scopes."""
-        tokens = self.context.current_tokens
-        granted = ((tokens and tokens.scope) or "").split()
-        if missing := [scope for scope in wanted if scope not in granted]:
+        if missing := [scope for scope in wanted if scope not in self.granted_scopes]:
             raise LoginError(f"it was done, but the scope {' and '.join(missing)} was not granted")
 
     def _refusal(self, request: httpx2.Request) -> httpx2.Response:

@@ -50,6 +50,11 @@ class StoredLogin(OAuthClientProvider):
         )
         super().__init__(config.url, metadata, self, **settings)
 
+    @property
+    def granted_scopes(self) -> frozenset[str]:
+        tokens = self.context.current_tokens
+        return frozenset(((tokens and tokens.scope) or "").split())
+
     async def reload(self) -> None:
         """Read the login and give the provider what it does not ask for."""
         self.stored = await asyncio.to_thread(self._credentials.load, self._url)

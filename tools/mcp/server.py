@@ -124,6 +124,9 @@ class McpServer:
             error = f"has no tool {', '.join(sorted(absent))}"
         tools = [clean_text(tool.name) for tool in self.offered_tools()]
         connection = self._connection
+        transport = "built in" if config.builtin is not None else "stdio"
+        if config.url is not None:
+            transport = (connection and connection.transport.kind) or config.transport or "http"
         return ServerState(
             config.name,
             status,
@@ -133,20 +136,11 @@ class McpServer:
             protocol=connection.protocol if connection and self._ready else "",
             protocol_reason=connection.protocol_reason if connection and self._ready else "",
             stderr=replace_surrogates((connection and connection.transport.stderr) or self._stderr),
-            transport=self._transport,
+            transport=transport,
             needs_login=status == "failed" and self.challenge is not None,
             refused=status == "failed" and connection is not None and connection.refused,
             skipped=connection.skipped if connection and self._ready else {},
         )
-
-    @property
-    def _transport(self) -> str:
-        config = self.config
-        if config.url is not None:
-            return (
-                (self._connection and self._connection.transport.kind) or config.transport or "http"
-            )
-        return "built in" if config.builtin is not None else "stdio"
 
     async def wait_idle(self, seconds: float | None) -> None:
         """Wait until its start is decided, as StartWait says; ``seconds``: None: no limit."""

@@ -30,14 +30,8 @@ _LONE_SURROGATE = re.compile(
 _ESCAPED_BACKSLASH, _NUL = rb"\\", b"\0"
 _ID = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(-?\d+|"[^"\\]*")\s*,')
 _MESSAGE_KEYS = (
-    "error_description",
-    "message",
-    "detail",
-    "title",
-    "reason",
-    "error",
-    "errors",
-    "msg",
+    *("error_description", "message", "detail", "title"),
+    *("reason", "error", "errors", "msg"),
 )
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
 _MARKUP = re.compile(r"<(script|style|head)\b.*?</\1\s*>|<[^>]*>", re.IGNORECASE | re.DOTALL)

@@ -78,12 +78,11 @@ def bound_message(message: SessionMessage) -> SessionMessage | None:
     """Shorten what would cost the SDK or a reader much; None: the message is to be ignored."""
     inner = message.message
     if isinstance(inner, T.JSONRPCError):
-        inner.error.message = shorten(inner.error.message, MAX_ERROR_CHARS)
-        # The SDK's own, of a stream that has ended.
-        if not (
-            inner.error.code == T.CONNECTION_CLOSED and inner.error.message.startswith("SSE s")
-        ):
-            answers.from_server(inner.error)
+        failure = inner.error
+        failure.message = shorten(failure.message, MAX_ERROR_CHARS)
+        # Else it is the SDK's own, of a stream that has ended.
+        if failure.code != T.CONNECTION_CLOSED or not failure.message.startswith("SSE s"):
+            answers.from_server(failure)
         return message
     fields = inner.result if isinstance(inner, T.JSONRPCResponse) else inner.params or {}
     lists = {key: fields[key] for key in _LISTS if isinstance(fields.get(key), list)}

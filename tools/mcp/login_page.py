@@ -98,12 +98,9 @@ class LoginPage:
             good = urlsplit(target).path == CALLBACK_PATH and ("code" in query or "error" in query)
             good = good and self._resolve(query)
             text = "You can close this page." if good else "There is nothing here."
-            head = (
-                f"HTTP/1.1 {'200 OK' if good else '404 Not Found'}\r\nContent-Type: text/plain\r\n"
-            )
-            writer.write(
-                f"{head}Content-Length: {len(text)}\r\nConnection: close\r\n\r\n{text}".encode()
-            )
+            status = "200 OK" if good else "404 Not Found"
+            head = f"HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {len(text)}"
+            writer.write(f"{head}\r\nConnection: close\r\n\r\n{text}".encode())
             await writer.drain()
         writer.close()
 

@@ -25,14 +25,9 @@ _INERT = {
 def run_git(*arguments: str, work_tree: Path, folder: Path, seconds: float) -> bytes:
     """Return what git prints, in a ``folder`` of ``work_tree``. Raises OSError, SubprocessError."""
     options = [word for key, value in _INERT.items() for word in ("-c", f"{key}={value}")]
+    program = [require_program("git"), "--no-optional-locks", "--literal-pathspecs"]
     return subprocess.run(
-        [
-            require_program("git"),
-            "--no-optional-locks",
-            "--literal-pathspecs",
-            *options,
-            *arguments,
-        ],
+        [*program, *options, *arguments],
         cwd=folder,
         env={
             "PATH": search_path(),

@@ -16,13 +16,7 @@ from tools.networks import Resolve, permits, resolve
 MAX_PAGE_BYTES = 10_000_000
 FETCH_TIMEOUT_SECONDS = 30.0
 MAX_REDIRECTS = 5
-TEXT_TYPES = (
-    "text/",
-    "application/xhtml",
-    "application/xml",
-    "application/json",
-    "application/pdf",
-)
+TEXT_TYPES = ("text/", *(f"application/{kind}" for kind in ("xhtml", "xml", "json", "pdf")))
 USER_AGENT = "Mozilla/5.0 (compatible; agent-local/0.1)"
 
 ALL_NETWORKS = ("0.0.0.0/0", "::/0")

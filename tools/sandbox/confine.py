@@ -115,9 +115,8 @@ SCOPED_LANDLOCK_ABI = 6
 """The first version of Landlock that keeps signals and abstract sockets within the sandbox."""
 
 LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446
-READ_ACCESS = (
-    1 << 0 | 1 << 2 | 1 << 3
-)  # execute (shared libraries are mapped so), read file, read folder
+# Execute (shared libraries are mapped so), read file, read folder.
+READ_ACCESS = 1 << 0 | 1 << 2 | 1 << 3
 LIST_ACCESS = 1 << 3
 FILE_ACCESS = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15
 

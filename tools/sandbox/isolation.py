@@ -175,14 +175,8 @@ def environment(work_folder: Path, *, programs: bool = False) -> dict[str, str]:
 TOOLCHAIN_FOLDERS = (
     *(".cargo/bin", ".rustup", ".nvm/versions", ".local/share/fnm", ".volta/bin", ".volta/tools"),
     *(".pyenv", ".local/share/uv/python", ".local/share/uv/tools", ".local/bin", ".rbenv"),
-    *(
-        ".local/share/mise/installs",
-        ".asdf",
-        ".sdkman/candidates",
-        ".bun/bin",
-        ".deno/bin",
-        "go/bin",
-    ),
+    *(".local/share/mise/installs", ".asdf", ".sdkman/candidates", ".bun/bin", ".deno/bin"),
+    "go/bin",
 )
 """Where rustup, nvm, pyenv and others put programs, relative to the home folder; commands read these
 folders, and nothing else there. None of them holds credentials; the folders around some of them do."""

@@ -2,14 +2,13 @@
 depends on the Python version (before 3.11.10 some networks are wrong), and knows no addresses of a
 cloud's services. Reference: IANA's registries."""
 
-from __future__ import annotations
-
 import asyncio
 import ipaddress
 import re
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from agent.errors import AgentError
 
@@ -55,7 +54,7 @@ class HostRule:
     ports: tuple[int, ...]
 
     @classmethod
-    def parse(cls, text: str) -> HostRule:
+    def parse(cls, text: str) -> Self:
         """Read ``example.org``, ``*.example.org``, an address or a network, with ``:PORT`` or not; an
         IPv6 address with a port is in brackets. Raises HostError."""
         ports: tuple[int, ...] = WEB_PORTS

@@ -1,11 +1,9 @@
 """One running call: its progress and output, the server's requests, and its timeout."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Iterator
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from agent.errors import AgentError
 from tools.builtin_server import conversation_id
@@ -63,7 +61,7 @@ class CallScope:
         self.notes: list[str] = []
         """Sentences for the model, to be appended to the result."""
 
-    async def __aenter__(self) -> CallScope:
+    async def __aenter__(self) -> Self:
         await self._timeout.__aenter__()
         self._last_deadline = (
             asyncio.get_running_loop().time() + (self._seconds or 0) * MAX_TIMEOUTS

@@ -4,12 +4,10 @@ first, unless it goes to an address that was linked, or to a host that the perso
 labels (`tools.types.Label`), a conversation has those of all its results. A rule, setting or answer for
 the tool itself covers any arguments, as everywhere."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 from tools.config.servers import ServerConfig
@@ -43,7 +41,7 @@ class Exposure:
     """Hosts that the person named."""
 
     @classmethod
-    def of(cls, results: Iterable[tuple[Tool, bool]], person: Iterable[str]) -> Exposure:
+    def of(cls, results: Iterable[tuple[Tool, bool]], person: Iterable[str]) -> Self:
         """Make it of the tools that were read, with whether they are public, and a person's words."""
         labels = [
             ((tool.server, tool.name), tool.labels - ({"private"} if public else set()))

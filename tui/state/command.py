@@ -2,14 +2,12 @@
 an ``async def`` that takes ``CommandContext`` and argument, and list it in ``COMMANDS`` of its module,
 for ``AgentApp.commands``; those of MCP servers and files come later."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 from tools.types import Resource
 
@@ -53,7 +51,7 @@ class Command:
         """The usage of the argument, as ``low|medium|high`` or ``[FILE]``; empty if it takes none."""
         return self.usage.partition(" ")[2]
 
-    def bind(self, app: object) -> Command:
+    def bind(self, app: object) -> Self:
         choices, read = (each and partial(each, app) for each in (self.choices, self.read_choices))
         return replace(self, run=partial(self.run, app), choices=choices, read_choices=read)
 

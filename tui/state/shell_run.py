@@ -1,8 +1,6 @@
 """A shell command of the person's (``!command``) and what it has written, as widgets show it."""
 
-from __future__ import annotations
-
-from typing import Literal
+from typing import Literal, Self
 
 from agent.conversation.attachments import Attachment, format_attachment
 from agent.util.sanitize import sanitize
@@ -24,7 +22,7 @@ class ShellRun:
         self._dropped = 0
 
     @classmethod
-    def from_attachment(cls, attachment: Attachment) -> ShellRun:
+    def from_attachment(cls, attachment: Attachment) -> Self:
         """Make it of what was sent with a stored prompt."""
         run = cls(attachment.source)
         text, _, outcome = attachment.text.rpartition("\n")

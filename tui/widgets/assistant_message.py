@@ -1,12 +1,11 @@
 """A message of the model: Markdown, rendered while it streams. Overrides how Textual 8.2 (pinned
 ``>=8.2.8,<8.3``) caches what is painted (``render_lines``, ``virtual_size``)."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from bisect import bisect_right
 from collections.abc import Iterator
+from typing import Self
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -36,7 +35,7 @@ class AssistantMessage(Guarded, Widget):
     virtual_size = Reactive(Size(0, 0), repaint=False)
     """Set by a layout; Textual's own reactive would ask for another one, and each costs a paint."""
 
-    def __init__(self, item: ItemView, before: AssistantMessage | None = None) -> None:
+    def __init__(self, item: ItemView, before: Self | None = None) -> None:
         """``before``: a widget of the same item, which is removed; what it rendered is taken over."""
         super().__init__(classes=f"-{item.kind}")
         self.item = item
@@ -72,9 +71,7 @@ class AssistantMessage(Guarded, Widget):
         if item.is_complete:
             self._finished = True
             # A stored message never streamed.
-            self._markdown.finish(
-                new or ("" if self._chunks_read else self.item.displayed_markdown)
-            )
+            self._markdown.finish(new or ("" if self._chunks_read else item.displayed_markdown))
         else:
             self._markdown.feed(new)
         self._chunks_read = len(item.text)

@@ -1,11 +1,9 @@
 """The operator's settings for the browser."""
 
-from __future__ import annotations
-
 import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +18,7 @@ class BrowserSettings:
     """Networks that may be opened although they are not public: ``192.168.1.0/24``."""
 
     @classmethod
-    def parse(cls, table: object, env: Mapping[str, str]) -> BrowserSettings:
+    def parse(cls, table: object, env: Mapping[str, str]) -> Self:
         """Read the table; AGENT_SEARXNG overrides ``searxng``. Raises ValueError with a sentence."""
         if not isinstance(table, dict):
             raise ValueError("browser must be a table of settings")

@@ -4,13 +4,12 @@ controller that needs another one gets it as an argument."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 from tui.keymap import KeymapApp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from textual.containers import Container
 
     from agent.turn.context import RunningTurn

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from textual import events
@@ -17,8 +18,6 @@ from tui.widgets.transcript import Transcript
 from tui.widgets.welcome import PromptExamples, WelcomeBanner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tui.commands.context import CommandContext
     from tui.widgets.token_view import TokenView
 

@@ -1,16 +1,11 @@
 """Describes what the model can do right now through its tools, in sentences for a person."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from tools.config.servers import ServerConfig
+from tools.mcp.host import Host
 from tools.policy.approvals import Policy
 from tools.types import Access, Decision, Tool
-
-if TYPE_CHECKING:
-    from tools.mcp.host import Host
 
 DECISION_HEADINGS: dict[Decision, str] = {
     "allow": "Runs without asking",
@@ -31,9 +26,8 @@ def safety_report(host: Host, policy: Policy) -> dict[str, list[str]]:
     decisions: dict[Decision, list[str]] = {}
     for config, tools in configs:
         for tool in tools:
-            decisions.setdefault(policy.decide(tool, config).decision, []).append(
-                _label(config, tool)
-            )
+            decision = policy.decide(tool, config).decision
+            decisions.setdefault(decision, []).append(_label(config, tool))
     rules = sorted(policy.granted_rules())
     hosts = [rule.removeprefix("reach ") for rule in rules if rule.startswith("reach ")]
     by_rule = [f"{host}, by your rule" for host in hosts if "shell" in by_server]

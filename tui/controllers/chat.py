@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from textual.content import Content
@@ -17,8 +18,6 @@ from tui.util.format import display_text
 from tui.widgets.welcome import PromptExamples
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
-
     from agent.turn.context import RunningTurn
     from agent.turn.continuation import Begin, Continuation
     from tui.app_context import AppContext

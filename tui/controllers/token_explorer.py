@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import exp
 from typing import TYPE_CHECKING
@@ -11,8 +12,6 @@ from agent.errors import AgentError, UserError
 from tui.guarded import run_latest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from agent.engine.protocol import Sampling
     from agent.runtime.runtime import LoadedModel
     from agent.turn.token_choices import TokenChoices

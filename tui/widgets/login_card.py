@@ -1,10 +1,8 @@
 """Offers a login that an MCP server wants, and shows its progress."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -12,11 +10,9 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.widgets import Button, Input, Static
 
+from tools.mcp.login import LoginDialog, LoginError, LoginRequest
 from tui.guarded import Guarded
 from tui.util.format import display_text
-
-if TYPE_CHECKING:
-    from tools.mcp.login import LoginRequest
 
 UNFOCUSED_HINT = "Tab to answer"
 
@@ -67,8 +63,6 @@ class LoginCard(Guarded, VerticalScroll):
 
     async def answer(self) -> bool:
         """Log in when the person wants it; return whether that was done."""
-        from tools.mcp.login import LoginDialog, LoginError
-
         dialog = LoginDialog(self._show_page, self._pasted.get, warn=self._show_problem)
         while await self._choices.get():
             self.began = True

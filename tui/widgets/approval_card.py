@@ -1,11 +1,8 @@
 """The card of a tool call that waits for the person's approval."""
 
-from __future__ import annotations
-
-import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -13,20 +10,16 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.geometry import Size
+from textual.timer import Timer
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from tui.guarded import Guarded
+from agent.events import AgentApprovalRequested
+from tools.types import Answer, Tool
 from tui.markdown.highlight import format_arguments, format_preview
 from tui.util.format import display_text
-from tui.widgets.card_layout import CardLayout
+from tui.widgets.card_layout import Card
 from tui.widgets.text_stream import TextStream
-
-if TYPE_CHECKING:
-    from textual.timer import Timer
-
-    from agent.events import AgentApprovalRequested
-    from tools.types import Answer, Tool
 
 Choice = Literal["once", "session", "always", "no"]
 ANSWERS: dict[str, tuple[Choice, str]] = {
@@ -75,9 +68,9 @@ class _Call(Vertical):
         return self.arrange(Size(width, viewport.height)).total_region.height
 
 
-class ApprovalCard(Guarded, Vertical):
-    """Asks whether a call may run; mounted while ``answer`` waits. Enter takes the highlighted answer;
-    letters are shortcuts, but what reads like the beginning of a word goes into the prompt."""
+class ApprovalCard(Card[Answer]):
+    """Asks whether a call may run. Enter takes the highlighted answer; letters are shortcuts, but what
+    reads like the beginning of a word goes into the prompt."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", show=False),
@@ -86,8 +79,6 @@ class ApprovalCard(Guarded, Vertical):
     ]
     DEFAULT_CSS = """
     ApprovalCard {
-        dock: bottom; height: auto; max-height: 100%; padding: 0 1; border: round $warning;
-        border-title-color: $text-warning; border-subtitle-color: $text-muted;
         & > .call {
             height: auto; overflow-y: auto; scrollbar-size-vertical: 0;
             & > TextStream { max-height: 30vh; }
@@ -131,7 +122,6 @@ class ApprovalCard(Guarded, Vertical):
         self._note = Static(note, classes="note")
         self._note.display = bool(note)
         self._call = _Call(self._stream, self._note, classes="call")
-        self.styles.set_rule("layout", CardLayout())
         self._type_into_prompt = type_into_prompt
         self._labels = {
             key: label
@@ -146,7 +136,6 @@ class ApprovalCard(Guarded, Vertical):
         )
         self._shortcut: tuple[str, Timer] | None = None
         """A letter that was pressed just now, and the timer after which it decides."""
-        self._decided: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
     def compose(self) -> ComposeResult:
         yield self._call
@@ -174,9 +163,6 @@ class ApprovalCard(Guarded, Vertical):
     def enter(self) -> None:
         target = self.query("Input").first() if self.query("Input") else self._choices
         target.focus()
-
-    async def answer(self) -> Answer:
-        return await self._decided
 
     def on_key(self, event: events.Key) -> None:
         """Take a letter as a shortcut, unless another key follows at once: that is text."""
@@ -209,19 +195,9 @@ class ApprovalCard(Guarded, Vertical):
 
     def _choose(self, key: str) -> None:
         self._shortcut = None
-        if key == REASON_KEY:
-            self._open_reason_input()
-        else:
-            self._decide(ANSWERS[key][0])
-
-    def _decide(self, choice: Choice, reason: str = "") -> None:
-        from tools.types import Answer  # not needed before the first paint
-
-        if not self._decided.done():
-            self._decided.set_result(Answer(choice, reason))
-
-    def _open_reason_input(self) -> None:
-        if not self.query(Input):
+        if key != REASON_KEY:
+            self.decide(Answer(ANSWERS[key][0]))
+        elif not self.query(Input):
             reason = Input(placeholder="Why not? The model reads it.")
             self.mount(reason, Static(REASON_HINT, classes="hint"), before=self._choices)
             self._choices.display = False
@@ -244,4 +220,4 @@ class ApprovalCard(Guarded, Vertical):
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
-        self._decide("no", event.value.strip())
+        self.decide(Answer("no", event.value.strip()))

@@ -1,11 +1,18 @@
-"""The layout of a card: what it asks above the answers; where rows are short, both keep some."""
+"""A card that asks the person something, and its layout: what it asks is above the answers; where rows
+are short, both keep some."""
 
+import asyncio
 from collections.abc import Sequence
+from typing import Generic, TypeVar
 
+from textual.containers import Vertical
 from textual.geometry import NULL_OFFSET, NULL_SPACING, Region, Size
 from textual.layout import ArrangeResult, Layout, WidgetPlacement
 from textual.widget import Widget
 
+from tui.guarded import Guarded
+
+AnswerT = TypeVar("AnswerT")
 MIN_TOP_ROWS = 3
 """Rows that the topmost widget keeps, as long as that is no more than half of all."""
 
@@ -38,3 +45,26 @@ def share_card_rows(room: int, needs: Sequence[int]) -> list[int]:
     for need in needs[1:]:
         rows.append(min(need, room - sum(rows)))
     return rows
+
+
+class Card(Guarded, Vertical, Generic[AnswerT]):
+    """A question that is mounted below the conversation while ``answer`` waits."""
+
+    DEFAULT_CSS = """
+    Card {
+        dock: bottom; height: auto; max-height: 100%; padding: 0 1; border: round $warning;
+        border-title-color: $text-warning; border-subtitle-color: $text-muted;
+    }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.styles.set_rule("layout", CardLayout())
+        self._decided: asyncio.Future[AnswerT] = asyncio.get_running_loop().create_future()
+
+    async def answer(self) -> AnswerT:
+        return await self._decided
+
+    def decide(self, answer: AnswerT) -> None:
+        if not self._decided.done():
+            self._decided.set_result(answer)

@@ -1,33 +1,27 @@
 """An MCP server's elicitation: a form to fill in, or a page to visit (MCP 2025-11-25, elicitation)."""
 
-from __future__ import annotations
-
-import asyncio
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from rich.segment import Segment
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Button, Checkbox, Input, Label, Select, SelectionList, Static
 from textual.widgets.selection_list import Selection
 
+from tools.mcp.client_requests import ElicitationRequest, ElicitationResult
 from tools.mcp.forms import Form, FormError, FormField, page_host
-from tui.guarded import Guarded
 from tui.util.format import display_text
-from tui.widgets.card_layout import CardLayout
-
-if TYPE_CHECKING:
-    from tools.mcp.client_requests import ElicitationRequest, ElicitationResult
+from tui.widgets.card_layout import Card
 
 FieldWidget = Input | Select[Any] | Checkbox | SelectionList[int]
 
 
-class ElicitationForm(Guarded, Vertical):
+class ElicitationForm(Card[ElicitationResult]):
     """Asks what a server wants to know; where rows are short, the question and its fields scroll."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -40,8 +34,6 @@ class ElicitationForm(Guarded, Vertical):
     ]
     DEFAULT_CSS = """
     ElicitationForm {
-        dock: bottom; height: auto; max-height: 100%; padding: 0 1; border: round $warning;
-        border-title-color: $text-warning; border-subtitle-color: $text-muted;
         & Label { width: 100%; color: $text-muted; }
         & .url { color: $text-primary; }
         & > .fields { height: auto; }
@@ -63,11 +55,7 @@ class ElicitationForm(Guarded, Vertical):
         self._form = Form.from_schema(elicitation.schema)
         if elicitation.url is None and self._form.fields and not self._form.needs_input:
             self.border_subtitle = "Ctrl-S sends the defaults"
-        self.styles.set_rule("layout", CardLayout())
         self._widgets: dict[str, FieldWidget] = {}
-        self._decided: asyncio.Future[ElicitationResult] = (
-            asyncio.get_running_loop().create_future()
-        )
 
     def compose(self) -> ComposeResult:
         question = self._elicitation
@@ -84,10 +72,9 @@ class ElicitationForm(Guarded, Vertical):
                 yield widget
         yield Static(classes="problem", markup=False)
         with Horizontal():
-            if question.url is None:
-                yield Button("Send (Ctrl-S)", id="send", variant="primary", compact=True)
-            else:
-                yield Button("Open it (Ctrl-S)", id="send", variant="primary", compact=True)
+            label = "Send (Ctrl-S)" if question.url is None else "Open it (Ctrl-S)"
+            yield Button(label, id="send", variant="primary", compact=True)
+            if question.url is not None:
                 yield Button("I'll open it myself", id="accept", compact=True)
             yield Button("Decline (Ctrl-D)", id="decline", compact=True)
 
@@ -101,9 +88,6 @@ class ElicitationForm(Guarded, Vertical):
         self.query_one(".fields", VerticalScroll).scroll_home(animate=False)
         first.scroll_visible(animate=False)
 
-    async def answer(self) -> ElicitationResult:
-        return await self._decided
-
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
         if event.input is list(self._widgets.values())[-1]:
@@ -116,7 +100,7 @@ class ElicitationForm(Guarded, Vertical):
         if event.button.id == "decline":
             self.action_decline()
         elif event.button.id == "accept":
-            self._decide("accept")
+            self.decide(ElicitationResult("accept"))
         else:
             self.action_send()
 
@@ -124,7 +108,7 @@ class ElicitationForm(Guarded, Vertical):
         getattr(self.query_one(".fields"), f"scroll_{direction}")(animate=False)
 
     def action_decline(self) -> None:
-        self._decide("decline")
+        self.decide(ElicitationResult("decline"))
 
     def action_send(self) -> None:
         """Send the values if they fit, or open the page; after what was typed into a field before."""
@@ -135,7 +119,7 @@ class ElicitationForm(Guarded, Vertical):
             return
         if self._elicitation.url is not None:
             self.app.open_url(self._elicitation.url)
-            self._decide("accept")
+            self.decide(ElicitationResult("accept"))
             return
         try:
             content: dict[str, Any] = {}
@@ -149,13 +133,7 @@ class ElicitationForm(Guarded, Vertical):
             widget = self._widgets[error.field_name].focus()
             self.call_after_refresh(widget.scroll_visible, animate=False)
         else:
-            self._decide("accept", content)
-
-    def _decide(self, action: Any, content: dict[str, Any] | None = None) -> None:
-        from tools.mcp.client_requests import ElicitationResult
-
-        if not self._decided.done():
-            self._decided.set_result(ElicitationResult(action, content))
+            self.decide(ElicitationResult("accept", content))
 
 
 def _label(field: FormField) -> str:
@@ -173,18 +151,15 @@ def _field_widget(field: FormField) -> FieldWidget:
         case "choice":
             # Texts of Rich: strings would be read as markup, and Select's search passes over Content.
             titles = [(Text(display_text(title)), n) for n, (title, _) in enumerate(field.choices)]
-            chosen = [
-                n for n, (_, value) in enumerate(field.choices) if value == default is not None
-            ]
-            return Select(titles, value=chosen[0] if chosen else Select.NULL, compact=True)
+            values = [value for _, value in field.choices]
+            chosen = values.index(default) if default is not None and default in values else None
+            return Select(titles, value=Select.NULL if chosen is None else chosen, compact=True)
         case "choices":
-            return MarkedList(
-                *(
-                    Selection(Content(display_text(title)), number, value in (default or ()))
-                    for number, (title, value) in enumerate(field.choices)
-                ),
-                compact=True,
-            )
+            options = [
+                Selection(Content(display_text(title)), number, value in (default or ()))
+                for number, (title, value) in enumerate(field.choices)
+            ]
+            return MarkedList(*options, compact=True)
     return Input(_default_text(field), compact=True)
 
 

@@ -82,14 +82,10 @@ class EditorArea(WrappedArea):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "screen.save", show=False, priority=True),
-        bind("newline", "insert_newline", priority=True),
+        bind("newline", "newline", priority=True),
         bind("scroll_top", "move_to_start"),
         bind("scroll_bottom", "move_to_end"),
     ]
-
-    def action_insert_newline(self) -> None:
-        self.insert("\n")
-        self.scroll_cursor_visible()
 
     def action_move_to_start(self) -> None:
         self.move_cursor((0, 0))
@@ -198,15 +194,10 @@ class ChoiceDialog(ListDialog):
         descriptions = {choice.text: choice.description for choice in choices}
         values = list(descriptions)
         width = max(map(len, values), default=0)
-        options = [
-            Option(
-                Content.assemble(
-                    display_text(value).ljust(width),
-                    (f"  {display_text(description)}", "$text-muted"),
-                ),
-                id=value,
-            )
-            for value, description in descriptions.items()
-        ]
+        options = []
+        for value, description in descriptions.items():
+            about = (f"  {display_text(description)}", "$text-muted")
+            label = Content.assemble(display_text(value).ljust(width), about)
+            options.append(Option(label, id=value))
         highlighted = values.index(current) if current in values else 0
         super().__init__(title, "↑ ↓ Enter · Esc cancel", options, highlighted)

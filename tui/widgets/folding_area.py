@@ -36,6 +36,10 @@ class WrappedArea(TextArea):
         is_in_text = row < min(self.document.line_count, self.wrapped_document.height)
         return super().scroll_cursor_visible(center, animate) if is_in_text else Offset()
 
+    def action_newline(self) -> None:
+        self.insert("\n")
+        self.scroll_cursor_visible()
+
     def render_line(self, y: int) -> Strip:
         """Paint nothing where there is no room, which Textual cannot wrap a placeholder for."""
         return super().render_line(y) if self.content_size.width > 0 else Strip.blank(0)

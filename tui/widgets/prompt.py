@@ -74,27 +74,19 @@ class CompletionMenu(Static):
 
     def _update(self) -> None:
         self.display = self.is_open
-        first = max(
-            0, min(self._highlighted - VISIBLE_ROWS // 2, len(self._choices) - VISIBLE_ROWS)
-        )
+        centred, last = self._highlighted - VISIBLE_ROWS // 2, len(self._choices) - VISIBLE_ROWS
+        first = max(0, min(centred, last))
         seen = self._choices[first : first + VISIBLE_ROWS]
         width = max((len(choice.text) for choice in seen), default=0)
-        rows = [
-            Content.assemble(
-                (f"{display_text(choice.text):{width}}", "bold $accent" if here else ""),
-                (
-                    f"  {display_text(choice.description)}" if choice.description else "",
-                    "$text-muted",
-                ),
-            )
-            for choice in seen
-            for here in (choice is self._choices[self._highlighted],)
-        ]
+        rows = []
+        for number, choice in enumerate(seen, first):
+            style = "bold $accent" if number == self._highlighted else ""
+            about = f"  {display_text(choice.description)}" if choice.description else ""
+            text = f"{display_text(choice.text):{width}}"
+            rows.append(Content.assemble((text, style), (about, "$text-muted")))
         self.update(Content("\n").join(rows))
-        more = len(self._choices) - len(seen)
-        self.border_subtitle = Content(
-            f"{self._highlighted + 1} of {len(self._choices)}" if more else ""
-        )
+        position = f"{self._highlighted + 1} of {len(self._choices)}"
+        self.border_subtitle = Content(position if len(seen) < len(self._choices) else "")
         # Its lower edge on the prompt's upper one, whatever it has to offer.
         self.styles.offset = (0, -len(seen) - 2)
 
@@ -246,10 +238,6 @@ class PromptInput(Guarded, FoldingArea):
         if not self._in_burst:
             await self.run_action("screen.edit_outside")
 
-    def action_newline(self) -> None:
-        self.insert("\n")
-        self.scroll_cursor_visible()
-
     def action_send(self) -> None:
         if text := self.take_text():
             self.post_message(self.Sent(text))
@@ -375,21 +363,21 @@ class PromptInput(Guarded, FoldingArea):
         app, and the next keys may be in the text by then."""
         before, self.last_input_at = self.last_input_at, time.monotonic()
         self._in_burst = self.last_input_at - before < BURST_SECONDS
+        action = ""
         if self.completion_menu.is_open and self._press_in_menu(event.key):
-            event.stop()
-            event.prevent_default()
+            pass
         elif event.key == "space" and self.cursor_location == self._blank_added_at:
-            event.stop()
-            event.prevent_default()
             self._blank_added_at = None  # a second one is meant
         elif event.character == "?" and not self.text:
-            event.stop()
-            event.prevent_default()
-            await self.run_action("app.help")
+            action = "app.help"
         elif bound := self._bindings.key_to_bindings.get(event.key):
-            event.stop()
-            event.prevent_default()
-            await self.run_action(bound[0].action)
+            action = bound[0].action
+        else:
+            return
+        event.stop()
+        event.prevent_default()
+        if action:
+            await self.run_action(action)
 
     async def _on_paste(self, event: events.Paste) -> None:
         self.last_input_at = time.monotonic()

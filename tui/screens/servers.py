@@ -89,9 +89,7 @@ class ServersScreen(ListScreen[None]):
         rows = []
         for state in self._states.values():
             tools = [tool for tool in self._tools if tool.server == state.name]
-            matching = [
-                tool for tool in tools if _matches(search, state.name, tool.name, tool.description)
-            ]
+            matching = [t for t in tools if _matches(search, state.name, t.name, t.description)]
             row_id = f"{state.name}{ID_SEPARATOR}"
             if matching or _matches(search, state.name):
                 rows.append(Option(self._server_label(state, tools), row_id))
@@ -146,28 +144,22 @@ class ServersScreen(ListScreen[None]):
         config = self._host.server_config(state.name)
         version = f"MCP {state.protocol}" if state.protocol else ""
         head = [state.status, state.transport, version, "required" if state.required else ""]
-        parts = [Content(" · ".join(filter(None, head)))]
-        if state.protocol_reason:
-            parts.append(Content(f"This version: {state.protocol_reason}").stylize("$text-muted"))
-        if config is not None and config.command_line:
-            parts.append(Content(display_text(config.command_line)).stylize("$text-muted"))
-        if state.error:
-            parts.append(Content(display_text(state.error)).stylize("$text-error"))
-        if state.skipped:
-            skipped = display_text("\n".join(state.skipped_lines))
-            parts.append(Content(skipped).stylize("$text-warning"))
-        if config is not None and config.ignored:
-            ignored = f"Not understood in its settings: {', '.join(config.ignored)}"
-            parts.append(Content(display_text(ignored)).stylize("$text-warning"))
-        if login := self._login_texts.get(state.name):
-            parts.append(Content(login))
-        if self._host.withheld:
-            parts.append(Content(self._host.withheld).stylize("$text-warning"))
-        if self._total_tokens:
-            total = f"All tools that are on take {self._total_tokens:,} tokens of every prompt."
-            if self._is_searched:
-                total = f"The model searches for tools, which takes {self._total_tokens:,} tokens."
-            parts.append(Content(total))
+        ignored = ", ".join(config.ignored) if config else ""
+        total = f"All tools that are on take {self._total_tokens:,} tokens of every prompt."
+        if self._is_searched:
+            total = f"The model searches for tools, which takes {self._total_tokens:,} tokens."
+        lines = [
+            (" · ".join(filter(None, head)), ""),
+            (state.protocol_reason and f"This version: {state.protocol_reason}", "$text-muted"),
+            (config.command_line if config else "", "$text-muted"),
+            (state.error, "$text-error"),
+            ("\n".join(state.skipped_lines), "$text-warning"),
+            (ignored and f"Not understood in its settings: {ignored}", "$text-warning"),
+            (self._login_texts.get(state.name), ""),
+            (self._host.withheld, "$text-warning"),
+            (total if self._total_tokens else "", ""),
+        ]
+        parts = [Content.styled(display_text(text), style) for text, style in lines if text]
         if instructions := self._instructions.get(state.name):
             form = self._runtime.format
             cost = f", {len(form.encode_text(instructions)):,} tokens" if form else ""
@@ -186,19 +178,15 @@ class ServersScreen(ListScreen[None]):
         words = [state, f"{cost:,} tokens {where}" if cost else ""]
         verdict = self._verdict(tool)
         if verdict is not None:
-            reason = (
-                f" ({display_text(verdict.reason)})" if verdict.reason and not verdict.diff else ""
-            )
-            words.append(DECISION_TEXTS[verdict.decision] + reason)
+            reason = "" if verdict.diff else display_text(verdict.reason)
+            decision = DECISION_TEXTS[verdict.decision]
+            words.append(f"{decision} ({reason})" if reason else decision)
         parts = [Content(" · ".join(filter(None, words)))]
         config = self._host.server_config(tool.server)
         if config and (rules := self._runtime.policy.tool_rules(tool, config)):
             lines = "\n".join(display_text(rule) for rule in rules)
-            parts.append(
-                Content.assemble(
-                    ("Allowed by rules (/approvals revokes them):\n", "$text-muted"), lines
-                )
-            )
+            label = ("Allowed by rules (/approvals revokes them):\n", "$text-muted")
+            parts.append(Content.assemble(label, lines))
         if verdict is not None and verdict.diff:
             parts.append(Content(display_text(verdict.reason)).stylize("$text-warning"))
             parts.append(_diff_content(verdict.diff))

@@ -194,7 +194,6 @@ class Session:
         turn = Turn(
             self.runtime, self.conversation, [User(prompt)], options, interface=APP, begin=begin
         )
-
         turn.log.before_end(lambda _: self.turn_settings.update({turn.response.id: turn.settings}))
         if self.storage.recorder is not None:
             self.storage.recorder.record(turn, prompt)

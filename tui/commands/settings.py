@@ -112,10 +112,9 @@ async def system(app: CommandContext, text: str) -> None:
 
     session = app.session
     if text:
-        is_off = text == "off"
-        instructions = (
-            None if is_off else await asyncio.to_thread(read_text_option, text, "/system")
-        )
+        instructions = None
+        if text != "off":
+            instructions = await asyncio.to_thread(read_text_option, text, "/system")
         session.options = replace(session.options, instructions=instructions)
     current = session.options.instructions
     app.transcript.add_notice(
@@ -128,8 +127,7 @@ async def tools(app: CommandContext, names: str) -> None:
     if names:
         selection.select(names, available)
     used = [f"{tool.server}.{tool.name}" for tool in available if selection.includes(tool)]
-    every = [f"{tool.server}.{tool.name}" for tool in available]
-    unused = [name for name in every if name not in used]
+    unused = [f"{tool.server}.{tool.name}" for tool in available if not selection.includes(tool)]
     lines = [f"Tools on: {', '.join(used) or 'no tools'}."]
     if unused:
         lines.append(f"Off: {', '.join(unused)}.")

@@ -152,9 +152,7 @@ class ServedTabs:
     def update_bar(self) -> None:
         self._app.status.served_running = self.running_turns
         for bar in self._app.query(TabBar):  # none once the app is closing
-            number = (
-                self.tabs.index(self._app.live.tab) + 1 if self._app.live.tab is not None else 0
-            )
+            number = [None, *self.tabs].index(self._app.live.tab)
             bar.show_tabs([(tab.state, tab.title) for tab in self.tabs], number)
         self._app.live.update_timer()
         self._app.live.update_status()

@@ -190,9 +190,8 @@ class ContextScreen(ListScreen[None]):
             *(Content.assemble((BAR_MARKS[name], BAR_COLOURS[name]), f" {name}") for name in widths),
             Content.assemble((FREE_MARK, "$text-muted"), " free"),
         ])  # fmt: skip
-        self.query_one(".bar", Static).update(
-            Content("\n").join([Content.assemble(*bar, free), legend])
-        )
+        lines = [Content.assemble(*bar, free), legend]
+        self.query_one(".bar", Static).update(Content("\n").join(lines))
 
     def row_details(self, row_id: str, search: str) -> Content:
         form, parts = self._prompt.runtime.format, self._parts.get(row_id, [])

@@ -188,7 +188,6 @@ class HelpScreen(PageScreen):
         """``instruction_files``: the AGENTS.md files that the model reads."""
         files = "\n".join(f"  {name}" for name in instruction_files or ("no AGENTS.md",))
         lines = "\n".join(map(_command_line, commands))
-        page = _style_page(
-            f"{_key_section(bindings)}\nProject instructions\n{files}\n\nCommands\n{lines}"
-        )
+        more = f"Project instructions\n{files}\n\nCommands\n{lines}"
+        page = _style_page(f"{_key_section(bindings)}\n{more}")
         super().__init__("Keys and commands", "Esc back", Static(page, markup=False))

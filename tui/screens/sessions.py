@@ -128,9 +128,8 @@ class SessionsScreen(ListScreen[str]):
             turns = found or turns
         parts: list[Content] = []
         if len(turns) > PREVIEW_TURNS:
-            parts.append(
-                Content(f"… {len(turns) - PREVIEW_TURNS} earlier turns").stylize("$text-muted")
-            )
+            earlier = f"… {len(turns) - PREVIEW_TURNS} earlier turns"
+            parts.append(Content.styled(earlier, "$text-muted"))
         for turn in turns[-PREVIEW_TURNS:]:
             parts.append(Content(f"❯ {_excerpt(turn.prompt, search)}").stylize("bold"))
             response = turn.response
@@ -163,9 +162,8 @@ class SessionsScreen(ListScreen[str]):
 
     async def _fork(self, row_id: str) -> None:
         store = self._store
-        if (
-            name := await self._change_store(lambda: store.fork(store.read(row_id)).id)
-        ) is not None:
+        name = await self._change_store(lambda: store.fork(store.read(row_id)).id)
+        if name is not None:
             self.dismiss(name)
 
     async def action_delete(self) -> None:

@@ -67,15 +67,11 @@ class PromptCompleter:
             return Suggestions(match.start("typed"), choices, submits) if choices else None
         if match := _FILE.search(text_before):
             typed = match["typed"].lstrip('"')
+            choices = list(self._resources(typed))
             found = map(format_mention, self._files.search(typed, MAX_CHOICES))
-            choices = [
-                *self._resources(typed),
-                *(
-                    CompletionItem(mention + ("" if mention.rstrip('"').endswith("/") else " "))
-                    for mention in found
-                    if mention is not None
-                ),
-            ]
+            for mention in filter(None, found):
+                blank = "" if mention.rstrip('"').endswith("/") else " "
+                choices.append(CompletionItem(mention + blank))
             return Suggestions(match.start(), choices) if choices else None
         return None
 
@@ -109,12 +105,10 @@ class PromptCompleter:
         commands = self._commands.all()
         matching = [command for command in commands if command.name.startswith(typed)]
         matching += [c for c in commands if c not in matching and typed in c.name]
-        choices = [
-            CompletionItem(
-                f"/{c.name}{' ' if c.arguments else ''}", f"{c.arguments}  {c.summary}".strip()
-            )
-            for c in matching
-        ]
+        choices = []
+        for c in matching:
+            text = f"/{c.name} " if c.arguments else f"/{c.name}"
+            choices.append(CompletionItem(text, f"{c.arguments}  {c.summary}".strip()))
         submits = {f"/{c.name}" for c in matching if not c.arguments}
         submits |= {choice.text for choice in choices if choice.text == f"/{typed} "}
         return Suggestions(0, choices, frozenset(submits)) if choices else None

@@ -128,9 +128,8 @@ def finish_item(view: ItemView, item: ev.Item) -> None:
         case ev.MessageItem(content=texts):
             view.source = "".join(piece.text for piece in texts)
             view.final_text = display_text(view.source)
-            rendered = display_text(
-                "".join(link_citations(piece.text, piece.annotations) for piece in texts)
-            )
+            linked = (link_citations(piece.text, piece.annotations) for piece in texts)
+            rendered = display_text("".join(linked))
             view.markdown = rendered if rendered != view.final_text else None
         case _:
             _, arguments, result, failed = _call_parts(item)
@@ -161,12 +160,8 @@ def _call_parts(item: ev.Item) -> tuple[str, str, str | None, bool]:
         case ev.WebSearchCallItem(action=action, status=status):
             return "browser", json.dumps(action, ensure_ascii=False), None, status != "completed"
         case ev.ToolSearchCallItem(arguments=values, status=status):
-            return (
-                "tool_search",
-                json.dumps(values, ensure_ascii=False),
-                None,
-                status == "incomplete",
-            )
+            text = json.dumps(values, ensure_ascii=False)
+            return "tool_search", text, None, status == "incomplete"
         case ev.ToolSearchOutputItem(tools=tools):
             names = ", ".join(str(tool.get("name") or tool.get("server_label")) for tool in tools)
             return "tool_search · found", "{}", names, False

@@ -51,10 +51,9 @@ class FileIndex:
         _, paths = self._listings.get(folder, (0.0, []))
         if folder is not None:
             hidden = typed.rpartition("/")[2].startswith(".")
-            found = (path for _, path in paths if path.startswith(typed))
-            return [path for path in found if hidden or not path[len(folder) :].startswith(".")][
-                :limit
-            ]
+            found = [path for _, path in paths if path.startswith(typed)]
+            found = [path for path in found if hidden or not path[len(folder) :].startswith(".")]
+            return found[:limit]
         query = typed.lower().removeprefix("./")
         matches = [pair for pair in paths if query in pair[0]]
         if not matches:

@@ -122,7 +122,10 @@ def _json_tree(value: Any, indent: str, language: str) -> Iterator[StyledRun]:
     """Yield JSON with a line for each value. ``indent``: the line break before the closing bracket."""
     match value:
         case dict() if value:
-            language = _file_language(value) or language
+            # The suffix of a file that it names is the language of its texts.
+            paths = (path for key, path in value.items() if "path" in key or "file" in key)
+            suffixes = (path.rpartition(".")[2] for path in paths if isinstance(path, str))
+            language = next(suffixes, "") or language
             keys = (f"{json.dumps(key, ensure_ascii=False)}: " for key in value)
             yield from _json_members("{}", zip(keys, value.values(), strict=True), indent, language)
         case [_, *_]:
@@ -132,10 +135,8 @@ def _json_tree(value: Any, indent: str, language: str) -> Iterator[StyledRun]:
             for piece, style in highlight(value.removesuffix("\n"), language):
                 yield piece, style + INSET
         case _:
-            yield (
-                display_text(json.dumps(value, ensure_ascii=False)),
-                _VALUE_STYLES.get(type(value), ""),
-            )
+            text = display_text(json.dumps(value, ensure_ascii=False))
+            yield text, _VALUE_STYLES.get(type(value), "")
 
 
 def _json_members(
@@ -153,12 +154,6 @@ def _json_members(
 
 def _is_multiline(value: object) -> bool:
     return isinstance(value, str) and "\n" in value.removesuffix("\n")
-
-
-def _file_language(value: dict[str, Any]) -> str:
-    """Return the suffix of a file named in the object: the language of the object's texts."""
-    paths = (path for key, path in value.items() if "path" in key or "file" in key)
-    return next((path.rpartition(".")[2] for path in paths if isinstance(path, str)), "")
 
 
 def _tool_language(tool: str) -> str:

@@ -177,7 +177,9 @@ class TurnPanes(Vertical):
                 continue
             match item.kind:
                 case "reasoning":
-                    self._follow_reasoning(item)
+                    if item not in self._chunks_read and self._reasoning.text:
+                        self._reasoning.write_line("")
+                    self._write_new_text(item, self._reasoning)
                 case "call":
                     self._follow_call(item)
                 case _:
@@ -234,11 +236,6 @@ class TurnPanes(Vertical):
     @property
     def _is_answering(self) -> bool:
         return bool(self.turn.items) and self.turn.items[-1].kind == "answer"
-
-    def _follow_reasoning(self, item: ItemView) -> None:
-        if item not in self._chunks_read and self._reasoning.text:
-            self._reasoning.write_line("")
-        self._write_new_text(item, self._reasoning)
 
     def _write_new_text(self, item: ItemView, stream: TextStream) -> None:
         seen = self._chunks_read.get(item, 0)

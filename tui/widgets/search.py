@@ -107,10 +107,8 @@ class BaseSearchBar(Guarded, Horizontal):
         if not self.is_attached:  # it was closed meanwhile
             return
         query = self.query_one(Input).value
-        count = (
-            f"{self._current + 1}/{len(self._hits)}" if self._hits else "nowhere" if query else ""
-        )
-        self._count.update(Content(count))
+        count = f"{self._current + 1}/{len(self._hits)}"
+        self._count.update(Content(count if self._hits else "nowhere" if query else ""))
         self.screen.clear_selection()
         if self._hits:
             await self.show_hit(self._hits[self._current], query)

@@ -2,7 +2,6 @@
 
 import asyncio
 
-from agent.conversation.conversation import Conversation
 from agent.turn.context import RunningTurn
 from tui.state.turn_view import TurnView
 from tui.widgets.tabs import TabState
@@ -48,9 +47,13 @@ class ServedConversation:
 
     def continues_with(self, turn: RunningTurn) -> bool:
         """Whether the turn continues this conversation, by its id or by sending all of it again."""
-        return turn.conversation.id == self.conversation.id or (
-            self.idle and _continues(turn.conversation, self.conversation)
-        )
+        new, old = turn.conversation, self.conversation
+        if new.id == old.id or not self.idle:
+            return new.id == old.id
+        # Without its reasoning, which clients do not send again.
+        entries = [entry for entry in old.entries if not entry.reasoning]
+        prefix = [entry.ids for entry in new.entries if not entry.reasoning][: len(entries)]
+        return prefix == [entry.ids for entry in entries] and any(entry.item for entry in entries)
 
     def add_turn(self, turn: RunningTurn, view: TurnView, *, restart: bool = False) -> None:
         """Add a turn that begins. ``restart``: drop the turns before it."""
@@ -82,10 +85,3 @@ class ServedConversation:
         for view in self._streaming:
             self.transcript.follow(view)
         self._streaming = [view for view in self._streaming if view.running]
-
-
-def _continues(new: Conversation, old: Conversation) -> bool:
-    """Whether the old conversation, without its reasoning, is a prefix of the new one."""
-    messages = [entry.ids for entry in old.entries if not entry.reasoning]
-    prefix = [entry.ids for entry in new.entries if not entry.reasoning][: len(messages)]
-    return prefix == messages and any(entry.item for entry in old.entries if not entry.reasoning)

@@ -71,12 +71,8 @@ class ShellOutput(Foldable, Vertical):
         if hidden and not run.running:
             key = self.app.key_bindings.label("fold")
             self._output.write_line(f"… {hidden} more lines ({key} opens)", "faint")
-        state = (
-            f"{run.outcome} · {_DELIVERIES[run.delivery]}"
-            if run.outcome
-            else "running · Esc stops it"
-        )
-        self._outcome.update(Content(state))
+        ended = f"{run.outcome} · {_DELIVERIES[run.delivery]}"
+        self._outcome.update(Content("running · Esc stops it" if run.running else ended))
 
 
 class ShellEntries(NoticeEntries):

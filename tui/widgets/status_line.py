@@ -43,6 +43,7 @@ class StatusFields:
     def texts(self) -> dict[str, str]:
         used, length = self.context_used or 0, self.context_length
         ready, enabled = self.ready_servers, self.enabled_servers
+        served = f"{self.tab_key}: {self.served_running} served"
         texts = {
             "folder": self.folder,
             "model": self.model,
@@ -50,9 +51,7 @@ class StatusFields:
             "servers": f"MCP {ready}/{enabled}" if enabled else "",
             "address": self.address,
             "download": self.download,
-            "served": f"{self.tab_key}: {self.served_running} served"
-            if self.served_running
-            else "",
+            "served": served if self.served_running else "",
         }
         return {name: text for name, text in texts.items() if text}
 

@@ -132,7 +132,6 @@ class TabBar(Guarded, Static):
         offset = event.get_content_offset(self)
         for end, number, closes in self._click_areas if offset else ():
             if offset and offset.x < end:
-                self.post_message(
-                    self.Pressed(number, number > 0 and (closes or event.button == 2))
-                )
+                closes = number > 0 and (closes or event.button == 2)
+                self.post_message(self.Pressed(number, closes))
                 return

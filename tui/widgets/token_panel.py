@@ -219,9 +219,8 @@ class TokenPanel(Guarded, Container):
         mark = "forbidden" if room >= len("forbidden") else "✗"
         if not forbidden:
             mark = probability_bar(sampled or 0.0, own, room)
-        return Content.assemble(
-            cell, numbers, " ", (mark, "$text-warning" if forbidden else "$accent")
-        )
+        style = "$text-warning" if forbidden else "$accent"
+        return Content.assemble(cell, numbers, " ", (mark, style))
 
 
 def own_probability(choice: TokenChoice) -> float:

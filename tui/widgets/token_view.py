@@ -183,9 +183,8 @@ class TokenWriter:
             turn, chances = self._coloured
             if turn is self.turn and number < len(chances):
                 written.probabilities = dict(enumerate(chances[number]))
-            self._stream.write_tokens(
-                self._renderer.runs(ids, self._repairs, written.probabilities)
-            )
+            runs = self._renderer.runs(ids, self._repairs, written.probabilities)
+            self._stream.write_tokens(runs)
 
     def _write_prompt(self, ids: Sequence[int], form: Format) -> None:
         """Write what the model reads; of the first prompt the last ``MAX_EARLIER_TOKENS``."""
@@ -343,19 +342,15 @@ class TokenView(Guarded, Vertical):
         writer.write_events()
         if is_other:
             self._restore_cursor(number)
-        if self._awaited is not None:
-            self._move_to_awaited(turn, *self._awaited)
+        self._move_to_awaited(turn)
         written = sum(generation.count for generation in writer.log.generations)
         self._update_title(f"{format_count(written)} tokens written" if written else "")
 
-    def _move_to_awaited(
-        self,
-        turn: RunningTurn | None,
-        ids: Sequence[int],
-        before: RunningTurn | None,
-        awaited: RunningTurn | None,
-    ) -> None:
-        """Put the cursor on the token that was taken, once the branch's turn has it."""
+    def _move_to_awaited(self, turn: RunningTurn | None) -> None:
+        """Put the cursor on the token that was taken, if any, once the branch's turn has it."""
+        if self._awaited is None:
+            return
+        ids, before, awaited = self._awaited
         if awaited is None:
             if turn is None or turn is before or turn.source != "app":
                 return
@@ -436,9 +431,8 @@ class TokenView(Guarded, Vertical):
         state = "" if number else "The first token follows nothing."
         self._panel.show_token(position.token, raw, number, kind, state)
         if position.number:
-            self._rest_timer = self.set_timer(
-                REST_SECONDS, partial(run_latest, self, "choices", self._show_choices)
-            )
+            show = partial(run_latest, self, "choices", self._show_choices)
+            self._rest_timer = self.set_timer(REST_SECONDS, show)
 
     @property
     def position(self) -> TokenPosition | None:

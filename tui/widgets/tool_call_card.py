@@ -84,9 +84,8 @@ class ToolCallCard(Guarded, Foldable, Vertical):
 
     def _show_result(self) -> None:
         lines = (self.item.result or "").strip("\n").split("\n")
-        failed, hidden = self.item.state == "failed", max(0, len(lines) - FOLDED_LINES)
-        if self.expanded:
-            hidden = 0
+        failed = self.item.state == "failed"
+        hidden = 0 if self.expanded else max(0, len(lines) - FOLDED_LINES)
         visible = lines[hidden:] if failed else lines[: len(lines) - hidden]
         key = self.app.key_bindings.label("fold")
         note = [(f"… {hidden} more lines ({key} opens)", "faint")] if hidden else []

@@ -43,14 +43,10 @@ class TurnTimes(Widget):
         rows += [self._row(span, names, columns) for span in timeline.spans]
         if sum(count for _, count in timeline.tokens) >= MIN_SPEED_TOKENS:
             speeds = timeline.speeds(columns)
-            rows.append(
-                Content.assemble(
-                    Content("tokens per second").truncate(names - 1, ellipsis=True, pad=True),
-                    " ",
-                    (sparkline(speeds), "$success"),
-                    (f"  ≤ {max(speeds):,.0f} tok/s".rjust(SECONDS_COLUMNS), "$text-muted"),
-                )
-            )
+            name = Content("tokens per second").truncate(names - 1, ellipsis=True, pad=True)
+            highest = f"  ≤ {max(speeds):,.0f} tok/s".rjust(SECONDS_COLUMNS)
+            line = (sparkline(speeds), "$success")
+            rows.append(Content.assemble(name, " ", line, (highest, "$text-muted")))
         return Content("\n").join(rows)
 
     def _row(self, span: TimeSpan, names: int, columns: int) -> Content:

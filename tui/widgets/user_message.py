@@ -65,9 +65,8 @@ class UserMessage(Guarded, Foldable, Static):
 
     def find_text(self, query: str) -> Iterator[tuple[Selection, int]]:
         row, width = 0, max(1, self.content_size.width)
-        for y, line in enumerate(
-            prompt_content(self.turn, expanded=self.expanded).plain.split("\n")
-        ):
+        text = prompt_content(self.turn, expanded=self.expanded).plain
+        for y, line in enumerate(text.split("\n")):
             ends = [end for _, end in wrap_line(line, width)]
             for start, end in find_folded(line, query):
                 yield Selection(Offset(start, y), Offset(end, y)), row + bisect_right(ends, start)

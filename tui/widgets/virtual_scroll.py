@@ -114,10 +114,8 @@ def visible_range(
 
     if not ends:
         return range(0)
-    first, last = (
-        at(top - AHEAD_SCREENS * viewport_height),
-        at(top + (1 + AHEAD_SCREENS) * viewport_height - 1),
-    )
+    first = at(top - AHEAD_SCREENS * viewport_height)
+    last = at(top + (1 + AHEAD_SCREENS) * viewport_height - 1)
     near = range(
         max(mounted.start, at(top - KEEP_SCREENS * viewport_height)),
         min(mounted.stop, at(top + (1 + KEEP_SCREENS) * viewport_height - 1) + 1),
@@ -207,10 +205,7 @@ class VirtualScroll(Guarded, VerticalScroll, can_focus=False):
         async with self.mount_lock:
             self._fill_scheduled = False
             await self.fill()
-        self._repaint_scrollbar()
-
-    def _repaint_scrollbar(self) -> None:
-        """Paint the scrollbar where an anchor, which scrolls without watchers, has moved it."""
+        # An anchor scrolls without watchers, which would paint the scrollbar.
         if (position := self.vertical_scrollbar.position) != self._scrollbar_position:
             self._scrollbar_position = position
             self.vertical_scrollbar.refresh()

@@ -8,19 +8,9 @@ from textual.message import Message
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from agent.config.keys import KeyBindings
 from tui.guarded import Guarded
 from tui.keymap import KeymapApp
 from tui.util.format import display_text
-
-
-def _key_help(bindings: KeyBindings) -> str:
-    key = bindings.label
-    return (
-        f"/   commands               {key('help'):6}  all keys\n"
-        f"@   attach a file          {key('view'):6}  panes or conversation\n"
-        f"!   run a shell command    Ctrl-Q  quit"
-    )
 
 
 class WelcomeBanner(Static):
@@ -43,7 +33,13 @@ class WelcomeBanner(Static):
         first, *more = self._lines
         parts: list[Content | tuple[str, str]] = [("agent  ", "bold $accent"), Content(first)]
         parts += [Content(f"\n{line}") for line in more]
-        self.update(Content.assemble(*parts, f"\n\n{_key_help(self.app.key_bindings)}"))
+        key = self.app.key_bindings.label
+        keys = (
+            f"/   commands               {key('help'):6}  all keys\n"
+            f"@   attach a file          {key('view'):6}  panes or conversation\n"
+            f"!   run a shell command    Ctrl-Q  quit"
+        )
+        self.update(Content.assemble(*parts, f"\n\n{keys}"))
 
 
 class PromptExamples(Guarded, OptionList):

@@ -1,7 +1,7 @@
 """`agent parse`: splits generated tokens into segments, and lists the parser's repairs."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -132,7 +132,8 @@ def _segment(piece: protocol.ParseEvent) -> dict[str, Any]:
 def _read_markup(stdin: TextIO, form: protocol.Format) -> Iterator[list[int] | str]:
     """Yield the ids of all of stdin, or why it cannot be decoded."""
     try:
-        text = "".join(_read_text(stdin))
+        raw = getattr(stdin, "buffer", None)
+        text = stdin.read() if raw is None else raw.read().decode()
     except UnicodeDecodeError as error:
         yield f"not UTF-8: {error.reason} at byte {error.start}"
         return
@@ -154,8 +155,3 @@ def _read_id_lines(stdin: TextIO) -> Iterator[list[int] | str]:
                 yield ids
             else:
                 yield "not a JSON array of token ids: every element must be an integer"
-
-
-def _read_text(stdin: TextIO) -> Iterable[str]:
-    raw = getattr(stdin, "buffer", None)
-    return [raw.read().decode()] if raw is not None else [stdin.read()]

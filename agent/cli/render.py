@@ -89,8 +89,6 @@ class PlainRenderer(Renderer):
             case ev.AgentStart(mcp_servers=servers):
                 for line in absent_servers(servers):
                     self._print_activity(f"agent: {line}", always=True)
-            case _:
-                pass
 
     def _print_activity(self, line: str, always: bool = False) -> None:
         target = self._activity or (sys.stderr if always else None)
@@ -174,8 +172,6 @@ class TerminalRenderer(Renderer):
                     self._write_line(INTERRUPTED, "yellow")
                 elif not self._warning:
                     self._write_line(CUT_OFF, "yellow")
-            case _:
-                pass
 
     def _open_item(self, item: ev.Item) -> None:
         match item:
@@ -185,8 +181,6 @@ class TerminalRenderer(Renderer):
             case ev.MessageItem(id=item_id, phase=phase):
                 self._phase[item_id] = phase
                 self._write_line("")
-            case _:
-                pass
 
     def _close_item(self, item: ev.Item) -> None:
         match item:
@@ -200,8 +194,6 @@ class TerminalRenderer(Renderer):
             case ev.MessageItem(phase="final_answer") if not self._plain:
                 for block in self._answer.finish():
                     self._write_markdown(block)
-            case ev.ReasoningItem():
-                self._write_line("")
             case _:
                 self._write_line("")
 

@@ -7,7 +7,7 @@ import os
 import platform
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -48,17 +48,15 @@ def main(name: str | None = None, *, bench: bool = False, verbose: bool = False)
     ``verbose``: list what llama.cpp was built for."""
     paths = user_paths()
     model: Model | None = None
-    usable: list[Callable[[Paths], Iterator[Check]]] = []
+    groups = {"surroundings": _surroundings(paths), "vocabulary": _vocabulary(paths)}
     if is_readable := not _settings_problem(paths):
         model, missing = _resolve(name, paths)
-
-        def models(paths: Paths) -> Iterator[Check]:
-            yield from _models(paths, model, missing, bench, verbose)
-
-        usable = [models, _builtin_tools]
+        groups["models"] = _models(paths, model, missing, bench, verbose)
+        groups["builtin_tools"] = _builtin_tools(paths)
+    groups["files"] = _files(paths)
     wrong = unused = 0
-    for group in (_surroundings, _vocabulary, *usable, _files):
-        for label, state, text in _guarded(group, paths):
+    for group, checks in groups.items():
+        for label, state, text in _guarded(group, checks):
             wrong += state == "WRONG"
             unused += state in ("unused", "limited")
             start = f"{state:{STATE_WIDTH}}  {label:14} "
@@ -71,11 +69,11 @@ def main(name: str | None = None, *, bench: bool = False, verbose: bool = False)
     return EXIT_FAILED if wrong else EXIT_DONE
 
 
-def _guarded(group: Callable[[Paths], Iterator[Check]], paths: Paths) -> Iterator[Check]:
+def _guarded(group: str, checks: Iterator[Check]) -> Iterator[Check]:
     try:
-        yield from group(paths)
+        yield from checks
     except Exception as error:  # a check that breaks is a finding, not a traceback
-        yield group.__name__.strip("_"), "WRONG", f"{type(error).__name__}: {error}"
+        yield group, "WRONG", f"{type(error).__name__}: {error}"
 
 
 def _settings_problem(paths: Paths) -> str:
@@ -95,11 +93,8 @@ def _surroundings(paths: Paths) -> Iterator[Check]:
     yield "python", "ok", f"{version} at {sys.executable}"
     if hardware.wsl == 1:
         name = os.environ.get("WSL_DISTRO_NAME", "NAME")
-        yield (
-            "system",
-            "unused",
-            f"WSL 1 has no sandbox or GPU; in Windows: wsl --set-version {name} 2",
-        )
+        text = f"WSL 1 has no sandbox or GPU; in Windows: wsl --set-version {name} 2"
+        yield "system", "unused", text
     elif hardware.wsl:
         limit = "a line memory=… under [wsl2] in %UserProfile%\\.wslconfig, then wsl --shutdown"
         yield "system", "ok", f"WSL 2; Windows gives it half of its memory, and more with {limit}"
@@ -265,12 +260,8 @@ async def _check_remote(loader: ModelLoader) -> tuple[bool, str]:
 
 def _processor(result: ProbeResult) -> Iterator[Check]:
     if result.plain is None:
-        yield (
-            "processor",
-            "WRONG",
-            f"llama.cpp crashes on it ({result.cause_of_death}):"
-            f" {compile_command('-DGGML_NATIVE=ON')}",
-        )
+        remedy = compile_command("-DGGML_NATIVE=ON")
+        yield "processor", "WRONG", f"llama.cpp crashes on it ({result.cause_of_death}): {remedy}"
         return
     if result.repacked is None:
         why = result.cause_of_death or "wrong results"
@@ -339,12 +330,8 @@ def _unused_hardware(built_for: str, *, has_backend: bool) -> Iterator[Check]:
         remedy = hardware.gpu_remedy(vendor, has_backend=has_backend)
         yield "GPU", "unused", f"{hardware.gpu_name(vendor)}: {remedy}"
     if features := hardware.unused_features(built_for):
-        yield (
-            "processor",
-            "unused",
-            f"{' and '.join(features)}, which llama.cpp was built without:"
-            f" {compile_command('-DGGML_NATIVE=ON')}",
-        )
+        names, remedy = " and ".join(features), compile_command("-DGGML_NATIVE=ON")
+        yield "processor", "unused", f"{names}, which llama.cpp was built without: {remedy}"
 
 
 def _describe_placement(loader: ModelLoader, plan: PlacementPlan | None) -> str:

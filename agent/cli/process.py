@@ -124,10 +124,8 @@ def _explain(error: Exception) -> tuple[str, int]:
         case EngineError():
             return str(error), process.EXIT_FAILED
         case FileNotFoundError() if not _has_folder():
-            return (
-                "the working folder does not exist any more: go to another one.",
-                process.EXIT_USAGE,
-            )
+            sentence = "the working folder does not exist any more: go to another one."
+            return sentence, process.EXIT_USAGE
         case UnicodeEncodeError():
             return f"{error.object!r} is not text in UTF-8.", process.EXIT_USAGE
         case _ if refusal := system_refusal(error):
@@ -144,7 +142,5 @@ def _explain(error: Exception) -> tuple[str, int]:
             if not logging.getLogger().handlers:
                 log_to_file(paths)
             logging.getLogger(__name__).exception("the program broke")
-            return (
-                f"something went wrong inside this program; {paths.log_file} has the details.",
-                process.EXIT_FAILED,
-            )
+            text = f"something went wrong inside this program; {paths.log_file} has the details."
+            return text, process.EXIT_FAILED

@@ -137,10 +137,9 @@ class ChatChunkEncoder:
         """The first fields of every chunk; known with the event ``response.created``."""
         self._call_indexes: dict[str, int] = {}
         """Positions in ``tool_calls``, by item id."""
-        self._completed: set[str] = set()
-        """Types of the texts that were completed: a further one follows after `PART_SEPARATOR`."""
+        self._has_reasoned = False
         self._offset = 0
-        """Characters of the messages before the one that is being written."""
+        """Characters of the messages before the one that is being written, with `PART_SEPARATOR`."""
 
     def __call__(self, event: ev.OfficialEvent) -> bytes:
         """Write an event; empty if chunks have nothing like it."""
@@ -151,11 +150,10 @@ class ChatChunkEncoder:
             case ev.ReasoningTextDelta(delta=delta):
                 return self._chunk(_reasoning(delta))
             case ev.OutputTextDone(text=text):
-                self._completed.add(event.type)
                 self._offset += len(text) + len(PART_SEPARATOR)
                 return b""
             case ev.ReasoningTextDone():
-                self._completed.add(event.type)
+                self._has_reasoned = True
                 return b""
             case ev.OutputItemAdded(item=item):
                 return self._item_added(item)
@@ -180,9 +178,9 @@ class ChatChunkEncoder:
             case ev.FunctionCallItem() | ev.CustomToolCallItem():
                 self._call_indexes[item.id] = len(self._call_indexes)
                 return self._call_delta(item.id, _call(item))
-            case ev.MessageItem() if "response.output_text.done" in self._completed:
+            case ev.MessageItem() if self._offset:
                 return self._chunk({"content": PART_SEPARATOR})
-            case ev.ReasoningItem() if "response.reasoning_text.done" in self._completed:
+            case ev.ReasoningItem() if self._has_reasoned:
                 return self._chunk(_reasoning(PART_SEPARATOR))
             case _:
                 return b""

@@ -33,6 +33,14 @@ PARAM_NAMES = (
     ("text.verbosity", "verbosity"),
 )
 """Beginnings of parameters in the Responses API, and what they are here."""
+REFUSED_FIELDS: dict[str, tuple[Any, ...]] = {
+    "functions": ("The older form of 'tools'", []),
+    "function_call": ("The older form of 'tools' and 'tool_choice'", "none", "auto"),
+    "audio": ("Audio output",),
+    "modalities": ("An output other than text", [], ["text"]),
+    "moderation": ("Moderation",),
+}
+"""Fields that no model here has: what they ask for, and the values that ask for nothing."""
 UNSEEN_PARTS = {"image_url": "input_image", "input_audio": "input_audio", "file": "input_file"}
 """Replacements of unreadable parts in outputs of tools and in messages before the newest."""
 REFUSED_PARTS = {
@@ -244,34 +252,19 @@ class ChatTranslation(Translation[ChatRequest]):
         """Refuse what cannot be done, or pass it over. Raises ApiError."""
         chat = self.sent
         cache, search = chat.prompt_cache_options, chat.web_search_options
-        unsupported_fields = {
-            "functions": (chat.functions not in (None, []), "The older form of 'tools'"),
-            "function_call": (
-                chat.function_call not in (None, "none", "auto"),
-                "The older form of 'tools' and 'tool_choice'",
-            ),
-            "audio": (chat.audio is not None, "Audio output"),
-            "modalities": (
-                chat.modalities not in (None, [], ["text"]),
-                "An output other than text",
-            ),
-            "moderation": (chat.moderation is not None, "Moderation"),
-            "prompt_cache_options.mode": (
-                cache is not None and cache.mode == "explicit",
-                "Explicit caching of prompts",
-            ),
-            "web_search_options": (
-                search is not None and not self._has_browser,
-                "Web search (it needs --tools browser)",
-            ),
-            "web_search_options.user_location": (
-                search is not None and search.user_location is not None,
-                "A place of the search",
-            ),
+        refused = {
+            param: feature
+            for param, (feature, *harmless) in REFUSED_FIELDS.items()
+            if getattr(chat, param) not in (None, *harmless)
         }
-        for param, (is_sent, feature) in unsupported_fields.items():
-            if is_sent:
-                self.pass_over(param, unsupported(param, feature))
+        if cache is not None and cache.mode == "explicit":
+            refused["prompt_cache_options.mode"] = "Explicit caching of prompts"
+        if search is not None and not self._has_browser:
+            refused["web_search_options"] = "Web search (it needs --tools browser)"
+        if search is not None and search.user_location is not None:
+            refused["web_search_options.user_location"] = "A place of the search"
+        for param, feature in refused.items():
+            self.pass_over(param, unsupported(param, feature))
         if chat.top_logprobs and not chat.logprobs:
             raise invalid("top_logprobs", "'top_logprobs' needs 'logprobs': true.")
 

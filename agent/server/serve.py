@@ -317,14 +317,10 @@ async def open_store(runtime: Runtime, options: ServerOptions) -> ResponseStore 
     if not options.store:
         return None
     settings = load_settings(runtime.paths)
-    days, most = settings.responses_days, settings.responses_max
-    days = MAX_DAYS if days is None else days
-    most = MAX_RESPONSES if most is None else most
-    try:
+    # Neither can be set to 0.
+    days, most = settings.responses_days or MAX_DAYS, settings.responses_max or MAX_RESPONSES
+    failure = f"The store {runtime.paths.store} cannot be used"
+    with user_errors(StoreError), user_errors(sqlite3.Error, failure=failure):
         return await asyncio.to_thread(
             lambda: ResponseStore(Store(runtime.paths.store), days=days, max_responses=most)
         )
-    except StoreError as error:
-        raise UserError(str(error)) from error
-    except sqlite3.Error as error:
-        raise UserError(f"The store {runtime.paths.store} cannot be used: {error}.") from error

@@ -65,19 +65,12 @@ class MessageLines:
         """The next message; None: stdin or stdout has ended."""
         loop = asyncio.get_running_loop()
         while line := await loop.run_in_executor(self._reader, self._read_line):
-            error: RequestError | None = None
             try:
-                message = _parse(line)
-            except (ValueError, RecursionError):
-                error, message = RequestError.parse_error(), None
-            else:
-                if not _is_message(message):
-                    error = RequestError.invalid_request()
-            if error is None:
-                assert isinstance(message, dict)
-                return message
+                return _parse(line)
+            except RequestError as error:
+                refusal = {"jsonrpc": "2.0", "id": None, "error": error.to_error_obj()}
             try:
-                await self.send({"jsonrpc": "2.0", "id": None, "error": error.to_error_obj()})
+                await self.send(refusal)
             except OSError:
                 break
         return None
@@ -107,18 +100,22 @@ class MessageLines:
         """Leave the streams open: their threads may be reading and writing."""
 
 
-def _parse(line: bytes) -> Any:
-    message = json.loads(line, parse_constant=int)  # refuses NaN by a ValueError
-    if b"\\ud" in line.lower():  # lone surrogates, which cannot be encoded again
-        text = json.dumps(message, ensure_ascii=False)
-        message = json.loads(text.encode("utf-8", "replace"))
+def _parse(line: bytes) -> dict[str, Any]:
+    """The message of a line. Raises RequestError."""
+    try:
+        message = json.loads(line, parse_constant=int)  # refuses NaN by a ValueError
+        if b"\\ud" in line.lower():  # lone surrogates, which cannot be encoded again
+            text = json.dumps(message, ensure_ascii=False)
+            message = json.loads(text.encode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        raise RequestError.parse_error() from None
+    if not isinstance(message, dict) or not _is_message(message):
+        raise RequestError.invalid_request()
     return message
 
 
-def _is_message(message: Any) -> bool:
+def _is_message(message: dict[str, Any]) -> bool:
     """Whether the SDK's loop can take it: a request, a notification or a response."""
-    if not isinstance(message, dict):
-        return False
     if not isinstance(message.get("id"), str | int | None):
         return False
     if "method" in message:

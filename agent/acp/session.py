@@ -336,14 +336,9 @@ def _permission_options(request: ev.AgentApprovalRequested) -> list[S.Permission
 def _describe_context(context: ev.AgentContext | None) -> str:
     if context is None:
         return "There are no messages yet."
-    rows = [f"| {part_name(part)} | {part.tokens:,} |" for part in context.parts]
-    return "\n".join(
-        (
-            f"{context.tokens:,} of {context.context_length:,} tokens;"
-            f" /compact frees up to {context.compactable:,}.",
-            "",
-            "| part | tokens |",
-            "|---|---:|",
-            *rows,
-        )
+    rows = [f"\n| {part_name(part)} | {part.tokens:,} |" for part in context.parts]
+    return (
+        f"{context.tokens:,} of {context.context_length:,} tokens;"
+        f" /compact frees up to {context.compactable:,}.\n\n| part | tokens |\n|---|---:|"
+        f"{''.join(rows)}"
     )

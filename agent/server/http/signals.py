@@ -1,11 +1,11 @@
-"""The handlers of SIGINT, SIGTERM and SIGHUP while an event loop runs."""
+"""What ends a server's work early: SIGINT, SIGTERM and SIGHUP while an event loop runs, or an event."""
 
 import asyncio
 import math
 import os
 import signal
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from agent.util.process import EXIT_CANCELLED, termination_signals
@@ -35,6 +35,20 @@ def stop_on_signals(*stops: Callable[[int], object], same_seconds: float = 0.0) 
 
     for number in termination_signals():
         signal.signal(number, on_signal)
+
+
+async def ends_before(work: Awaitable[None], stop: Awaitable[object]) -> bool:
+    """Whether work ends before ``stop``, which cancels it. Raises what the work raises."""
+    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop)
+    try:
+        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if has_ended := working.done():
+            working.result()
+        return has_ended
+    finally:
+        working.cancel()
+        stopping.cancel()
+        await asyncio.gather(working, stopping, return_exceptions=True)
 
 
 async def run_until_signal(work: Coroutine[Any, Any, None]) -> bool:

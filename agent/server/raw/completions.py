@@ -27,6 +27,7 @@ from agent.server.http.errors import (
 )
 from agent.server.http.json_response import JsonResponse
 from agent.server.http.request_body import read_json
+from agent.server.http.signals import ends_before
 from agent.server.input.parsing import ignored_header, validate
 from agent.server.input.turn_options import sampling_of, stop_texts
 from agent.server.raw.completion_choices import CompletionChoice, CompletionRequest, logprobs_object
@@ -64,15 +65,10 @@ def _refuse(body: CompletionRequest, runtime: Runtime, ignored: Sequence[str]) -
         raise invalid("best_of", "'best_of' must not be smaller than 'n'.")
     if body.stream and candidates > (body.n or 1):
         raise invalid("best_of", "'best_of' cannot be streamed: the best is known in the end.")
-    scripted = runtime.script is not None
-    if (
-        body.echo
-        and body.logprobs is not None
-        and (scripted or not runtime.provider.loader.is_local)
-    ):
-        raise unsupported(
-            "echo", "'echo' with 'logprobs', with a model that does not run on this machine,"
-        )
+    runs_here = runtime.script is None and runtime.provider.loader.is_local
+    if body.echo and body.logprobs is not None and not runs_here:
+        feature = "'echo' with 'logprobs', with a model that does not run on this machine,"
+        raise unsupported("echo", feature)
 
 
 def _prompts(prompt: Any) -> list[str | list[int]]:
@@ -134,7 +130,7 @@ class CompletionAnswer(Response):
         sent = (
             self._send_stream(send) if self._body.stream else self._send_body(scope, receive, send)
         )
-        await _until_disconnected(receive, sent)
+        await ends_before(sent, wait_disconnected(receive))
 
     async def _send_body(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._planned() as choices:
@@ -272,15 +268,3 @@ async def _gather(coroutines: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _until_disconnected(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
-    task, watch = asyncio.create_task(work), asyncio.create_task(wait_disconnected(receive))
-    try:
-        await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            task.result()
-    finally:
-        task.cancel()
-        watch.cancel()
-        await asyncio.gather(task, watch, return_exceptions=True)

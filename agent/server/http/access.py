@@ -61,16 +61,14 @@ class AddressMiddleware:
         path = intended_path(scope["path"])
         if path != scope["path"]:
             scope = {**scope, "path": path, "raw_path": path.encode()}
-        if scope["type"] == "http":
-            await self._app(scope, receive, send)
-            return
 
         def accept_with_id(message: Message) -> Awaitable[None]:
             if message["type"] == "websocket.accept":
                 message["headers"] = [*message.get("headers", ()), *request_id_headers()]
             return send(message)
 
-        await self._app(scope, receive, accept_with_id)
+        is_socket = scope["type"] == "websocket"
+        await self._app(scope, receive, accept_with_id if is_socket else send)
 
 
 def is_loopback(host: str) -> bool:

@@ -160,11 +160,10 @@ def refuse_unauthorized(
     declared: Sequence[DeclaredTool], states: Iterable[ServerState], known: Container[str]
 ) -> None:
     """Refuse servers that want a login first, unless their tools are ``known``. Raises ApiError."""
-    refusals = {state.name: state.error for state in states if state.refused}
+    refused = (state for state in states if state.refused and state.name not in known)
+    refusals = {state.name: state.error for state in refused}
     for one in declared:
-        if not isinstance(one.tool, RequestMcp) or one.tool.server_label in known:
-            continue
-        if (label := one.tool.server_label) in refusals:
+        if isinstance(one.tool, RequestMcp) and (label := one.tool.server_label) in refusals:
             message = (
                 f"The tools of the MCP server '{label}' cannot be listed: it {refusals[label]}."
             )

@@ -241,12 +241,8 @@ def _is_function(function: FunctionTool, choice: schemas.ToolChoice) -> bool:
 def _is_tool(tool: Tool, choice: schemas.ToolChoice, selected: SelectedTools) -> bool:
     match choice.type:
         case "mcp":
-            is_server = choice.server_label in selected.servers
-            return (
-                is_server
-                and tool.server == choice.server_label
-                and choice.name in (None, tool.name)
-            )
+            is_server = tool.server == choice.server_label and tool.server in selected.servers
+            return is_server and choice.name in (None, tool.name)
         case "code_interpreter":
             return selected.hosted.code_interpreter and tool.server == "code_interpreter"
         case kind:

@@ -86,11 +86,8 @@ class Ask:
                 request = _elicit_request(question, self.token)
                 metadata = ServerMessageMetadata(related_request_id=context.request_id)
                 try:
-                    return _answer(
-                        await context.session.send_request(
-                            request, T.ElicitResult, metadata=metadata
-                        )
-                    )
+                    send = context.session.send_request
+                    return _answer(await send(request, T.ElicitResult, metadata=metadata))
                 except MCPError:
                     return CANCELLED
             self._answer = _new_future()

@@ -80,10 +80,9 @@ class BlockReader:
         newest = newest_prompt([message.role for message in messages])
         for index, message in enumerate(messages):
             param = f"messages[{index}]"
-            content = message.content
-            blocks = (
-                [MessageBlock(type="text", text=content)] if isinstance(content, str) else content
-            )
+            blocks = message.content
+            if isinstance(blocks, str):
+                blocks = [MessageBlock(type="text", text=blocks)]
             if message.role == "assistant":
                 self._in_turn = False
                 for number, block in enumerate(blocks):

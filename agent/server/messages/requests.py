@@ -157,16 +157,14 @@ class MessagesTranslation(Translation[MessagesRequest]):
             elif (read := self._tool(tool, param)) is not None:
                 yield param, read
         for index, server in enumerate(self.sent.mcp_servers or ()):
-            yield (
-                f"mcp_servers[{index}]",
-                {
-                    "type": "mcp",
-                    "server_label": server.name,
-                    "server_url": server.url,
-                    "authorization": server.authorization_token,
-                    "allowed_tools": toolsets.pop(server.name, None),
-                },
-            )
+            read = {
+                "type": "mcp",
+                "server_label": server.name,
+                "server_url": server.url,
+                "authorization": server.authorization_token,
+                "allowed_tools": toolsets.pop(server.name, None),
+            }
+            yield f"mcp_servers[{index}]", read
         for name in toolsets:
             raise invalid("mcp_servers", f"'mcp_servers' has no server called {str(name)[:80]!r}.")
 

@@ -19,7 +19,7 @@ from agent.runtime.runtime import Runtime
 from agent.server.http.access import AccessMiddleware, is_loopback
 from agent.server.http.clients import Clients
 from agent.server.http.options import ServerOptions
-from agent.server.http.signals import run_until_signal, stop_on_signals
+from agent.server.http.signals import ends_before, run_until_signal, stop_on_signals
 from agent.server.mcp.server import AgentMcpServer
 from agent.server.serve import QuietServer, base_url, listen
 from agent.util.process import EXIT_DONE, private_stdout
@@ -110,18 +110,8 @@ def _with_ending_streams(app: ASGIApp, ending: asyncio.Event) -> ASGIApp:
         if scope["type"] != "http" or scope["method"] != "GET":
             await app(scope, receive, send)
             return
-        answering = asyncio.ensure_future(app(scope, receive, send))
-        ended = asyncio.ensure_future(ending.wait())
-        try:
-            await asyncio.wait((answering, ended), return_when=asyncio.FIRST_COMPLETED)
-            if answering.done():
-                answering.result()
-                return
-        finally:
-            ended.cancel()
-            answering.cancel()
-        await asyncio.wait((answering,))
-        await send({"type": "http.response.body"})
+        if not await ends_before(app(scope, receive, send), ending.wait()):
+            await send({"type": "http.response.body"})
 
     return answer
 

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Self, TextIO
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
@@ -112,7 +112,7 @@ async def _run(
     runner = jobs.BatchRunner(app, parallel)
     try:
         await runtime.start()
-        with progress:
+        with progress.bar:
             await runtime.ready(progress.load)
             if results is None:
                 return await _count(app.state.service, lines, progress)
@@ -155,7 +155,7 @@ async def _count(
             name = "" if isinstance(line, jobs.WrongLine) else f"{line.custom_id}: "
             faults.append(f"{name}{error}")
         progress.advance(0)
-    progress.stop()
+    progress.bar.stop()
     for fault in faults[:MAX_FAULTS]:
         echo(f"agent: {fault}", file=sys.stderr)
     if len(faults) > MAX_FAULTS:
@@ -173,7 +173,7 @@ class BatchProgress:
     def __init__(self, total: int, out: TextIO) -> None:
         self.total, self.done = total, 0
         self._out, self._tokens, self._began, self._done_before = out, 0, time.monotonic(), 0
-        self._bar = Progress(
+        self.bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             TextColumn("{task.fields[note]}"),
@@ -181,30 +181,27 @@ class BatchProgress:
             transient=True,
             disable=not out.isatty(),
         )
-        self._task = self._bar.add_task("Loading the model", total=1.0, note="")
+        self._task = self.bar.add_task("Loading the model", total=1.0, note="")
 
     def load(self, share: float) -> None:
-        self._bar.update(self._task, completed=share)
+        self.bar.update(self._task, completed=share)
 
     def begin(self, done: int) -> None:
         """Begin to count lines, of which an earlier run has ``done``."""
         self.done = self._done_before = done
         self._began = time.monotonic()
-        self._bar.update(self._task, description="", total=self.total, completed=done)
+        self.bar.update(self._task, description="", total=self.total, completed=done)
         if 0 < done < self.total:
             self._say(f"{done} of {self.total} were done before.")
 
     def advance(self, tokens: int) -> None:
         self.done, self._tokens = self.done + 1, self._tokens + tokens
-        self._bar.update(self._task, completed=self.done, note=self._note())
+        self.bar.update(self._task, completed=self.done, note=self._note())
         if (
-            self._bar.disable
+            self.bar.disable
             and self.done * MAX_REPORTS // self.total > (self.done - 1) * MAX_REPORTS // self.total
         ):
             self._say(self._note())
-
-    def stop(self) -> None:
-        self._bar.stop()
 
     def summary(self, results: jobs.ResultLog) -> str:
         seconds = time.monotonic() - self._began
@@ -227,14 +224,7 @@ class BatchProgress:
         return f"{self.done} of {self.total},{speed} ends about {ends}"
 
     def _say(self, text: str) -> None:
-        if self._bar.disable:
+        if self.bar.disable:
             echo(f"agent: {text}", file=self._out)
         else:
-            self._bar.print(text)
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
+            self.bar.print(text)

@@ -4,7 +4,6 @@ import asyncio
 import os
 import socket
 import sys
-from collections.abc import Callable, Sequence
 from io import TextIOWrapper
 
 import anyio
@@ -98,8 +97,15 @@ async def _serve_http(
         guarded, log_config=None, access_log=False, timeout_graceful_shutdown=drain_seconds
     )
     echo(f"MCP at {base_url(listener).removesuffix('/v1')}/mcp (Ctrl-C stops)", file=sys.stderr)
-    http = _HttpServer(config, (ending.set, server.subscriptions.close))
-    stop_on_signals(lambda _: setattr(http, "should_exit", True))
+    http = QuietServer(config)
+
+    def stop(_: int) -> None:
+        """Shut down; what only waits ends at once."""
+        http.should_exit = True
+        ending.set()
+        server.subscriptions.close()
+
+    stop_on_signals(stop)
     await http.serve([listener])
 
 
@@ -114,16 +120,3 @@ def _with_ending_streams(app: ASGIApp, ending: asyncio.Event) -> ASGIApp:
             await send({"type": "http.response.body"})
 
     return answer
-
-
-class _HttpServer(QuietServer):
-    """Ends what only waits, as it shuts down."""
-
-    def __init__(self, config: uvicorn.Config, on_shutdown: Sequence[Callable[[], None]]) -> None:
-        super().__init__(config)
-        self._on_shutdown = on_shutdown
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        for function in self._on_shutdown:
-            function()
-        await super().shutdown(sockets)

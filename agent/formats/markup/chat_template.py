@@ -190,7 +190,8 @@ class ChatTemplate:
             self._no_tools = []  # some templates test for tools, others iterate over them
             self.frames = self._derive_frames()
         called = [self._called(self._v), *self._results(self._y)]
-        self.has_thinking = self.has_thinking or self._shows_reasoning(called, [])
+        parts = {"content": thinking_parts(self._reasoning)}
+        self.has_thinking |= self._shows_reasoning(called, [], self._thought, parts)
         finished = [message("assistant", self._y), message("user", self._z)]
         tool = tool_schema("f", "", {"type": "object", "properties": {}})
         self.keeps_reasoning = {
@@ -251,12 +252,18 @@ class ChatTemplate:
         )
 
     def _shows_reasoning(
-        self, turn: list[TemplateMessage], tools: Sequence[TemplateMessage]
+        self,
+        turn: list[TemplateMessage],
+        tools: Sequence[TemplateMessage],
+        *thoughts: TemplateMessage,
     ) -> bool:
-        """Whether the template writes the reasoning of the first of these messages."""
-        messages = [message("user", self._x), turn[0] | self._thought, *turn[1:]]
-        with suppress(UnusableTemplateError):
-            return self._reasoning in self.render(messages, tools)
+        """Whether the template writes the reasoning of the first of these messages, in any form."""
+        for thought in thoughts or (self._thought,):
+            messages = [message("user", self._x), turn[0] | thought, *turn[1:]]
+            with suppress(UnusableTemplateError):
+                text = self.render(messages, tools)
+                if self._reasoning in text and not shows_parts(text):
+                    return True
         return False
 
     def _derive_settings(self, user: TemplateMessage) -> None:
@@ -420,6 +427,16 @@ def message(role: str, content: str, calls: Sequence[tuple[str, Any]] = ()) -> T
         for at, (name, given) in enumerate(calls)
     ]
     return {"role": role, "content": content} | ({"tool_calls": called} if called else {})
+
+
+def thinking_parts(thought: str, answer: str = "") -> list[dict[str, str]]:
+    """Return the content of a message whose reasoning is a part of it, as Mistral's templates do."""
+    return [{"type": "thinking", "thinking": thought}, {"type": "text", "text": answer}]
+
+
+def shows_parts(text: str) -> bool:
+    """Tell whether a template wrote a list of parts as it is: it knows no such content."""
+    return re.search(r"""['"]thinking['"]\s*:""", text) is not None
 
 
 def _between(text: str, start: str, end: str | None) -> str:

@@ -27,6 +27,8 @@ from agent.formats.markup.chat_template import (
     common_prefix,
     common_suffix,
     message,
+    shows_parts,
+    thinking_parts,
     tool_schema,
 )
 from agent.formats.markup.known import SYNTAXES, described_calls
@@ -148,6 +150,10 @@ class Derivation:
                 ("reasoning_content", "reasoning", "thinking"), self._thought
             )
         text = self._render(assistant)
+        if thought and self._thought not in (text or ""):
+            parts = self._render(assistant | {"content": thinking_parts(self._thought, answer)})
+            if parts is not None and self._thought in parts and not shows_parts(parts):
+                text = parts
         needed = [answer] if answer and not calls else self._names[:calls]
         is_written = all(word in text for word in needed)
         return text.removeprefix(self._template.frames.user.after) if is_written else ""

@@ -243,6 +243,46 @@ def test_imported_history_renders_all_messages(name: str) -> None:
     )
 
 
+THOUGHT_PARTS = """\
+{%- for message in messages %}
+{%- if message.role == "user" %}{{ "[INST]" ~ message.content ~ "[/INST]" }}
+{%- elif message.role == "tool" %}{{ "[TOOL_RESULTS]" ~ message.content ~ "[/TOOL_RESULTS]" }}
+{%- elif message.role == "assistant" %}
+{%- if message.content is string %}{{ message.content }}
+{%- else %}
+{%- for part in message.content %}
+{{- "[THINK]" ~ part.thinking ~ "[/THINK]" if part.type == "thinking" else part.text }}
+{%- endfor %}
+{%- endif %}
+{%- for call in message.tool_calls or [] %}
+{{- "[TOOL_CALLS]" ~ call.function.name ~ "[ARGS]" ~ call.function.arguments | tojson }}
+{%- endfor %}
+{{- eos_token }}
+{%- endif %}
+{%- endfor %}"""
+"""A template that takes reasoning as a part of a message's content, as Ministral 3's does."""
+
+
+def test_imported_reasoning_stays_before_call_where_it_is_a_part_of_the_content() -> None:
+    markup_format = detect.template_format(THOUGHT_PARTS)
+    conversation = Conversation("c")
+    for message in (
+        User("hi"),
+        ReasoningMessage("hm"),
+        ToolCallMessage("weather", '{"n": 5}'),
+        ToolResultMessage("weather", "-3"),
+    ):
+        conversation.add(markup_format, message)
+    assert decode(markup_format, conversation.prompt(markup_format)) == (
+        '[INST]hi[/INST][THINK]hm[/THINK][TOOL_CALLS]weather[ARGS]{"n": 5}</s>'
+        "[TOOL_RESULTS]-3[/TOOL_RESULTS]"
+    )
+
+
+def test_template_that_writes_a_list_of_parts_as_it_is_has_no_reasoning() -> None:
+    assert not ChatTemplate(TEMPLATES["qwen3"]).has_thinking
+
+
 def test_imported_parts_become_one_message(qwen_format: MarkupFormat) -> None:
     conversation = Conversation("c")
     for message in (

@@ -45,12 +45,14 @@ os.environ.update(QUIET)
 
 
 @contextmanager
-def serve_program(home: Path, *options: str, frequent_keepalives: bool = False) -> Iterator[str]:
-    """Start `agent serve`; its base URL, once it is ready."""
-    program = [AGENT[0], HERE / "frequent_keepalives.py"] if frequent_keepalives else AGENT
+def serve_program(
+    home: Path, *options: str, program: str = "", **environment: str
+) -> Iterator[str]:
+    """Start `agent serve`, or that of a ``program`` in this folder; its base URL, once it is ready."""
+    agent = [AGENT[0], HERE / program] if program else AGENT
     with subprocess.Popen(
-        [*program, "serve", "--port", "0", *options],
-        env={**os.environ, "AGENT_HOME": str(home), "PYTHONPATH": str(ROOT)},
+        [*agent, "serve", "--port", "0", *options],
+        env={**os.environ, "AGENT_HOME": str(home), "PYTHONPATH": str(ROOT)} | environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -101,7 +103,7 @@ def scripted(tmp_path: Path) -> Iterator[Scripted]:
                     tmp_path / "agent-home",
                     "--engine",
                     f"script:{path}",
-                    frequent_keepalives=frequent_keepalives,
+                    program="frequent_keepalives.py" if frequent_keepalives else "",
                 )
             )
 

@@ -12,9 +12,14 @@ WIDTH, LAYERS, HEADS, HEAD_WIDTH = 32, 2, 2, 32
 
 
 def write_model(
-    path: Path, specials: dict[str, int], template: str | None, pre: str = "qwen2"
+    path: Path,
+    specials: dict[str, int],
+    template: str | None,
+    pre: str = "qwen2",
+    end: str = "<|im_end|>",
 ) -> Path:
-    """Write a qwen3 model; ``specials`` have their GGUF token types (3: control, 4: user defined)."""
+    """Write a qwen3 model; ``specials`` have their GGUF token types (3: control, 4: user defined);
+    ``end``: the EOS token, one of them."""
     tokens = [*sorted(GPT2_BYTES), *(merge.replace(" ", "") for merge in MERGES), *specials]
     kinds = [gguf.TokenType.NORMAL] * (len(tokens) - len(specials)) + list(specials.values())
     w = gguf.GGUFWriter(path, "qwen3")
@@ -34,7 +39,7 @@ def write_model(
     w.add_token_list(tokens)
     w.add_token_types(kinds)
     w.add_token_merges(MERGES)
-    w.add_eos_token_id(tokens.index("<|im_end|>"))
+    w.add_eos_token_id(tokens.index(end))
     if template is not None:
         w.add_chat_template(template)
     random = np.random.default_rng(0)

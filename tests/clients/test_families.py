@@ -331,7 +331,7 @@ CODING: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
 """The tool that runs a command, its arguments, and the arguments of the program, by its name."""
 
 
-def shown_answers(client: str, events: list[Any]) -> list[str]:
+def answer_texts(client: str, events: list[Any]) -> list[str]:
     """The texts that a coding agent shows as answers."""
     match client:
         case "codex":
@@ -356,6 +356,6 @@ def test_coding_agent_command_and_answer(
     launch = (AGENT[0], HERE / PROGRAM, "launch", *scripted.options, client)
     out = run(*launch, *options, "Make the file.", **SETTINGS | scripted.environment)
     events = [json.loads(line) for line in out.splitlines()]
-    assert shown_answers(client, events) == [ANSWER]
+    assert answer_texts(client, events) == [ANSWER]
     assert (tmp_path / "made.txt").read_text() == f"{OUTPUT}\n"
     scripted.check_prompt(tool, arguments, OUTPUT)

@@ -169,11 +169,15 @@ class JsonReader(CallReader):
         if not text:
             return False
         if text[0] == "{":
-            return (yield from self._read_value(self._segments.delta))
+            return (yield from self._read_value(self._write))
         pieces: list[str] = []
         complete = yield from self._read_value(pieces.append)
-        self._segments.delta(_unpack_arguments("".join(pieces)))
+        self._write(_unpack_arguments("".join(pieces)))
         return complete
+
+    def _write(self, text: str) -> None:
+        # Before the call is open, another segment may be: that of the text in front of it.
+        (self._segments.delta if self._is_open else self._segments.early.append)(text)
 
     def _read_value(self, write: Callable[[str], None]) -> Steps:
         """Read one value; return whether it is complete, and was not ended by a tag."""
@@ -212,7 +216,7 @@ class JsonReader(CallReader):
     def _read_string(self, quote: str, write: Callable[[str], None]) -> Steps:
         """Read to the string's end; return False if a tag ends it, as only another call follows."""
         syntax, texts = self.syntax, None
-        if self._is_open and write == self._segments.delta:
+        if self._is_open and write == self._write:
             texts = self._token_classes.json if quote == '"' else self._token_classes.strings
         while text := (yield from self._more(texts)):
             if text.startswith(quote):

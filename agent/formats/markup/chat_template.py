@@ -191,7 +191,8 @@ class ChatTemplate:
             self.frames = self._derive_frames()
         called = [self._called(self._v), *self._results(self._y)]
         parts = {"content": thinking_parts(self._reasoning)}
-        self.has_thinking |= self._shows_reasoning(called, [], self._thought, parts)
+        if not self.has_thinking:
+            self.has_thinking = self._shows_reasoning(called, [], self._thought, parts)
         finished = [message("assistant", self._y), message("user", self._z)]
         tool = tool_schema("f", "", {"type": "object", "properties": {}})
         self.keeps_reasoning = {

@@ -136,9 +136,7 @@ class SegmentWriter:
         self.delta(text)
 
     def delta(self, text: str) -> None:
-        if self.open_segment is None:
-            self.early.append(text)
-        elif text:
+        if text:
             self.out.append(Delta(text))
 
     def close(self, complete: bool, *, content_end: int, end: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What ends a server's work early: SIGINT, SIGTERM and SIGHUP while an event loop runs, or an event."""
+"""Ends a server's work early: at SIGINT, SIGTERM and SIGHUP while an event loop runs, or at an event."""
 
 import asyncio
 import math

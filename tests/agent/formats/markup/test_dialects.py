@@ -463,3 +463,9 @@ def test_parse_unknown_tools_keeps_raw_names() -> None:
 
 def test_dialect_names_are_complete() -> None:
     assert list(SYNTAXES) == ["qwen3", "qwen3-coder", "llama3", "plain"]
+
+
+@pytest.mark.parametrize("harness", HARNESSES)
+def test_text_like_an_object_without_a_name_keeps_its_order(harness: DialectHarness) -> None:
+    text = 'x\n{"arguments": {"name": "f", "parameters": {"a": Monday'
+    assert harness.read(text) == [("final", text)]

@@ -1,4 +1,4 @@
-"""Ends a server's work early: at SIGINT, SIGTERM and SIGHUP while an event loop runs, or at an event."""
+"""Ends a server's work early: at SIGINT, SIGTERM or SIGHUP while a loop runs, or at an event."""
 
 import asyncio
 import math

@@ -16,8 +16,9 @@ class RecordingEngine(scripted.ScriptEngine):
 
     def generate(self, request: Any) -> Any:
         if request.max_tokens != 0 and not request.auxiliary:
-            form: Any = self._encode.__self__  # type: ignore[attr-defined]
-            text = b"".join(map(form.token_bytes, request.prompt)).decode()
+            encoder: Any = self._encode.__self__  # type: ignore[attr-defined]
+            pieces = map(encoder._vocabulary.token_bytes, request.prompt)
+            text = b"".join(piece or b"" for piece in pieces).decode()
             with Path(os.environ["PROMPTS"]).open("a") as prompts:
                 prompts.write(json.dumps(text) + "\n")
         return super().generate(request)

@@ -237,10 +237,10 @@ class TokenBrowser(TextStream):
     def render_line(self, y: int) -> Strip:
         strip = super().render_line(y)
         row = y + self.scroll_offset.y
-        if (cell := self._cell_behind(row)) is None:
+        width = self.scrollable_content_region.width
+        if (cell := self._cell_behind(row)) is None or not width:
             return strip
         # The token is a line break: the cell behind the line stands for it.
-        width = self.scrollable_content_region.width
         before, _, after = strip.divide([min(cell, width - 1), min(cell, width - 1) + 1, width])
         mark = Strip([Segment(" ", self.visual_style.rich_style + self._cursor_style)])
         return Strip.join([before, mark, after])

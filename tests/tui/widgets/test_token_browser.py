@@ -181,6 +181,17 @@ async def test_tokens_behind_letters_that_are_longer_folded_are_hit() -> None:
         assert app.stream.find_tokens("ss") == [0, 7, 8]
 
 
+async def test_a_window_without_room_shows_no_line_break() -> None:
+    app = Bare(["\n"] * 4)
+    async with app.run_test(size=(40, 8)) as pilot:
+        app.screen.set_focus(app.stream)
+        assert await press(app, pilot, "ctrl+home") == 0
+        for width in range(4):
+            await pilot.resize_terminal(width, 3)
+        await pilot.resize_terminal(40, 8)
+        assert await press(app, pilot, "right") == 1
+
+
 async def test_keys_in_an_empty_stream_do_nothing() -> None:
     app = Bare([])
     async with app.run_test(size=(40, 8)) as pilot:

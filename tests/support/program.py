@@ -42,7 +42,7 @@ def small_reserve() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def patient_start() -> None:
+def long_startup_limit() -> None:
     """Let MCP servers start for as long as tests wait for anything."""
     servers.STARTUP_SECONDS = HANG_SECONDS
 

@@ -176,11 +176,12 @@ class AssistantMessage(Guarded, Widget):
         if (selection := self.text_selection) and (span := selection.get_span(y)):
             text = strip.text
             start, end = span[0], len(text) if span[1] == -1 else span[1]
-            cuts = [cell_len(text[:start]), cell_len(text[:end]), strip.cell_length]
-            before, selected, after = strip.divide(cuts)
+            # Not divide(): it gives fewer parts where one is empty.
+            first, behind = cell_len(text[:start]), cell_len(text[:end])
+            selected = strip.crop(first, behind)
             post_style = self.screen.get_component_rich_style("screen--selection")
             selected = Strip(Segment.apply_style(selected, None, post_style))
-            strip = Strip.join([before, selected, after])
+            strip = Strip.join([strip.crop(0, first), selected, strip.crop(behind)])
         strip = strip.apply_style(style).adjust_cell_length(width, style)
         return strip.apply_offsets(0, y)
 

@@ -103,8 +103,8 @@ def _load_from(folder: Path) -> HarmonyEncoding:
 
 
 def has_known_tokens(path: Path) -> bool:
-    """Return whether the tokens of a GGUF are byte for byte those of o200k_harmony (8 ms;
-    `ranks_from_gguf` takes 300 to 1000). Raises EngineError if the file is not a GGUF."""
+    """Return whether the tokens of a GGUF are byte for byte those of o200k_harmony: 3 ms of
+    CPU time, where `ranks_from_gguf` takes 290. Raises EngineError if the file is not a GGUF."""
     start = gguf_header.read_array_start(path, _TOKENS_KEY, _SPELLINGS_SIZE)
     return hashlib.sha256(start).hexdigest() == _SPELLINGS_SHA256
 

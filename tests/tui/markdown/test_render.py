@@ -182,6 +182,17 @@ async def test_assistant_message_copied_code_is_as_written(before: str, columns:
         assert driver.app.screen.get_selected_text() == code
 
 
+async def test_selection_that_begins_behind_a_row_is_painted() -> None:
+    async with drive_app(size=(60, 30)) as driver:
+        turn = await driver.ask("hello")
+        emit_message(turn, "First.\n\nSecond.").close(True)
+        turn.end()
+        message = await rendered_message(driver)
+        driver.app.screen.selections = {message: Selection(Offset(60, 0), Offset(3, 2))}
+        first, second = (message.render_line(y) for y in (0, 2))
+        assert first.text.rstrip() == "First." and second.text.rstrip() == "Second."
+
+
 async def test_assistant_message_late_reference_becomes_link() -> None:
     async with drive_app(size=(80, 30)) as driver:
         turn = await driver.ask("hello")

@@ -203,6 +203,13 @@ class WebSocketConnection:
                         running.number = event.sequence_number
                         heartbeat.has_sent = True
                         await self._send(self._encoder.json(event), stream_id)
+            except WebSocketDisconnect:
+                raise
+            except Exception:
+                self._running.pop(name, None)
+                why = "The response broke."
+                await self._return_input(running.steers, "response_not_active", why, running)
+                raise
             finally:
                 self._running.pop(name, None)
                 # Not awaited: this task may be cancelled again, and the response stored before its end.

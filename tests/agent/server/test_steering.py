@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from websockets.asyncio.client import ClientConnection
 
-from agent.server.responses import steering
+from agent import events as ev
+from agent.server.responses import steering, websocket
 from tests.support.endpoint import Serve, Served, engine_markup
 from tests.support.invariants import TERMINAL, check
 from tests.support.requests import CODE_CONTAINER
@@ -177,6 +178,33 @@ async def test_steer_comes_back_where_no_response_can_follow(serve: Serve, tmp_p
         await steer(run.client, run.id, "x")
         failed = await receive_event(run.client)
         assert failed["error"]["code"] == "response_not_found" and "id" not in failed["steer"]
+
+
+async def test_steer_comes_back_where_the_server_fails(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = websocket.official_batches
+
+    async def broken(*arguments: Any) -> AsyncIterator[Any]:
+        async for batch in batches(*arguments):
+            if isinstance(batch[-1], ev.Terminal):
+                raise OSError("no more memory")
+            yield batch
+
+    monkeypatch.setattr(websocket, "official_batches", broken)
+    go = tmp_path / "go"
+    async with running(serve, go, hold(HELLO, 3, go), HELLO) as run:
+        accepted = await run.steer("to the left")
+        go.touch()
+        run.events += await read_until(run.client, "response.steer.failed")
+        assert run.events[-1]["steer"] == accepted["steer"] | {"input": "to the left"}
+        assert run.events[-1]["error"]["code"] == "response_not_active"
+        assert (await receive_event(run.client))["error"]["code"] == "server_error"
+        await steer(run.client, run.id, "x")
+        assert (await receive_event(run.client))["type"] == "response.steer.failed"
+        monkeypatch.undo()
+        await send_request(run.client, input="x")
+        assert check(await read_until(run.client, *TERMINAL))["status"] == "completed"
 
 
 MESSAGE = {"role": "user", "content": "x"}

@@ -21,6 +21,7 @@ from textual.command import CommandPalette
 
 from agent.store.conversations import Store
 from tests.support.fake_app import ScreenDriver, screen_text
+from tests.support.waiting import wait_until
 
 KEYS = (
     *(f"f{number}" for number in range(1, 11)), "escape", "enter", "tab", "shift+tab", "up", "down",
@@ -90,19 +91,27 @@ class AppMonkey:
             await self._check()
 
     async def _check(self) -> None:
-        """Go back to the prompt, as a person can, and type a letter."""
+        """Go back to the prompt, as a person can, and type a letter: it goes there, or into a list that a
+        command opens just then."""
         app, pilot = self._driver.app, self._driver.pilot
         for _ in range(8):
-            if app.screen is app.default_screen:
+            for _ in range(8):
+                if app.screen is app.default_screen:
+                    break
+                await pilot.press("escape")
+            assert app.is_running and app._exception is None, self._recent()
+            state = f"{self._recent()}\n{screen_text(app)}"
+            assert app.screen is app.default_screen, state
+            app.prompt.focus()
+            app.prompt.clear()
+            await pilot.press("q")
+            # A prompt that could not be sent may have gone back into the input, before what is typed.
+            await wait_until(
+                lambda: app.prompt.text.endswith("q") or app.screen is not app.default_screen,
+                lambda: f"{state}\nnow:\n{screen_text(app)}",
+            )
+            if app.prompt.text.endswith("q"):
                 break
-            await pilot.press("escape")
-        assert app.is_running and app._exception is None, self._recent()
-        state = f"{self._recent()}\n{screen_text(app)}"
-        assert app.screen is app.default_screen, state
-        app.prompt.focus()
-        app.prompt.clear()
-        await pilot.press("q")
-        # A prompt that could not be sent may have gone back into the input, before what is typed.
         assert app.prompt.text.endswith("q"), f"{app.prompt.text!r} in the prompt\n{state}"
         app.prompt.clear()
 

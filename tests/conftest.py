@@ -110,7 +110,7 @@ SAMPLED = {
     "tests/agent/formats/test_truncated_calls.py": 4,
     "tests/agent/server/test_openapi": 3,
     "tests/agent/tiny/": 4,
-    "tests/attack/": 3,
+    "tests/attack/": 6,
     "tests/e2e/test_commands.py::test_stdio_closed": 3,
     "tests/load/": 2,
     "tests/tools/builtin/test_shell": 2,
@@ -120,24 +120,26 @@ SAMPLED = {
     "tests/tui/markdown/test_streaming.py": 3,
     "tests/tui/test_app.py::test_search_finds": 4,
     "tests/tui/terminal/test_screen.py": 3,
-    "tests/tui/test_snapshots.py": 3,
+    "tests/tui/test_snapshots.py": 6,
     "tests/tui/test_theme.py": 5,
     "tests/tui/widgets/test_approval_card.py": 4,
 }
 """Beginnings of the names of tests with many cases that take long: `make test` runs one in this many of
-each test's cases, and `make test-all` all."""
+each test's cases, and `make test-all` all. So it is with tests that are marked ``sampled(n)``."""
 
 
 def mark_long_cases(items: Iterable[pytest.Item]) -> None:
-    """Mark the cases of SAMPLED that `make test` leaves out. Which stay depends on the test's name,
-    so that each isolation and each family stays in some tests."""
+    """Mark the cases that `make test` leaves out. Which stay depends on the test's name, so that each
+    isolation and each family stays in some tests."""
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
         name = item.nodeid.partition("[")[0]
-        if name != item.nodeid and name.startswith(tuple(SAMPLED)):
+        if name != item.nodeid:
             cases.setdefault(name, []).append(item)
     for name, of_test in cases.items():
-        step = min(len(of_test), *(n for begin, n in SAMPLED.items() if name.startswith(begin)))
+        marker = of_test[0].get_closest_marker("sampled")
+        steps = [n for begin, n in SAMPLED.items() if name.startswith(begin)]
+        step = min(len(of_test), marker.args[0] if marker else min(steps, default=1))
         for number, item in enumerate(of_test):
             if number % step != zlib.crc32(name.encode()) % step:
                 item.add_marker("long")

@@ -78,6 +78,7 @@ def test_toolkit_is_composed_of_the_folders_that_have_its_parts(tmp_path: Path) 
     assert not (tmp_path / "none").exists(), "nvcc's own folder has everything"
 
 
+@pytest.mark.long
 def test_planned_memory_is_near_the_buffers(tiny_gguf: Path) -> None:
     for case in (
         memory.MemoryCase(str(tiny_gguf), 16_384),

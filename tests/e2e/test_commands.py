@@ -132,6 +132,7 @@ def test_doctor_healthy_machine_all_ok(agent: RunAgent, home: Path) -> None:
     assert str(home) in ran.out
 
 
+@pytest.mark.long
 def test_prefix_cache_is_used_and_cleared(agent: RunAgent, home: Path) -> None:
     def cached_tokens() -> int:
         events = agent("run", "2+2", "--json-events").events

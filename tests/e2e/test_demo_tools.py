@@ -41,6 +41,7 @@ def run(
     return ran, final, [item for item in final["output"] if item["type"] == "mcp_call"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("prompt", load_catalog(user_paths())["tiny"].examples)
 def test_examples_of_embedded_model_are_answered(
     agent: RunAgent, tmp_path: Path, prompt: str
@@ -59,6 +60,7 @@ def test_demo_tools_examples_are_answered(agent: RunAgent, tmp_path: Path) -> No
             assert json.loads(call["arguments"]) == {"city": "Paris"} and call["output"] in answer
 
 
+@pytest.mark.long
 def test_demo_tools_time_is_the_time_there(agent: RunAgent, tmp_path: Path) -> None:
     """The answer is not looked at: how the model copies a time depends on its digits."""
     _, _, (call,) = run(agent, EXAMPLES[1], "--demo-tools", cwd=tmp_path)

@@ -86,6 +86,7 @@ def test_family_reasoning_before_call(run_family: RunFamily, family: str) -> Non
     assert [item["type"] for item in items] == kinds and items[1]["output"] == "42"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", END_MARKERS)
 def test_family_text_before_call(run_family: RunFamily, family: str) -> None:
     items = run_family(family, "Let me see.\n\n" + family_call(family, "python", code="6*7"), "So.")
@@ -93,6 +94,7 @@ def test_family_text_before_call(run_family: RunFamily, family: str) -> None:
     assert items[0]["content"][0]["text"] == "Let me see."
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", END_MARKERS)
 def test_family_two_calls_run_in_order(run_family: RunFamily, family: str) -> None:
     calls = family_call(family, "python", code="x = 20") + family_call(
@@ -139,6 +141,7 @@ def test_family_malformed_call_fails_item(run_family: RunFamily) -> None:
     assert items[0]["status"] == "failed" and items[-1]["type"] == "message"
 
 
+@pytest.mark.long
 def test_qwen_gguf_random_weights_complete_stream(
     agent: RunAgent, script: Script, tmp_path: Path
 ) -> None:
@@ -205,6 +208,7 @@ WEATHER = {
 REASONING = "<think>\nI need the weather.\n</think>\n\n"
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("family", END_MARKERS)
 @pytest.mark.parametrize(
     ("lead", "kinds"),

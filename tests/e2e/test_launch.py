@@ -107,12 +107,14 @@ def test_client_gets_server_key_model_and_arguments_and_its_exit_code_is_returne
     assert not is_served(seen["env"]["COPILOT_PROVIDER_BASE_URL"].removesuffix("/v1"))
 
 
+@pytest.mark.long
 def test_small_context_is_named(client: Callable[[str, str], None], launch: Launch) -> None:
     client("copilot", CLIENT)
     code, _, err = ended(launch("copilot", "--context", "4096"))
     assert code == 0 and "4,096 tokens is small for GitHub Copilot CLI" in err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_signal_ends_client_and_server(
     client: Callable[[str, str], None], launch: Launch, sent: signal.Signals
@@ -164,6 +166,7 @@ def test_list_and_dry_run_start_nothing(client: Callable[[str, str], None], laun
     assert "COPILOT_PROVIDER_API_KEY='***'" in out
 
 
+@pytest.mark.long
 def test_save_keeps_everything_else_and_a_backup(launch: Launch, tmp_path: Path) -> None:
     settings = tmp_path / "user" / ".qwen" / "settings.json"
     settings.parent.mkdir()

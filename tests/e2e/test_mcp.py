@@ -244,6 +244,7 @@ def test_mcp_call_asks_on_terminal(home: Path) -> None:
     assert json.loads(out[out.rindex("{") :]) == values
 
 
+@pytest.mark.long
 def test_mcp_call_prints_output_once_on_terminal(home: Path) -> None:
     master, slave = pty.openpty()
     process = subprocess.Popen(
@@ -396,14 +397,16 @@ def test_mcp_user_servers_join_runs_with_approval(
 def test_mcp_hung_server_not_awaited_unless_named(
     agent: RunAgent, home: Path, script: Script
 ) -> None:
-    hung = {"command": "sleep", "args": ["1000"], "startup_timeout_sec": 5}
-    write_servers(home / "config" / "mcp.json", {"hung": hung, "plain": ENTRY})
+    hung = {"command": "sleep", "args": ["1000"], "startup_timeout_sec": 1000}
+    path = home / "config" / "mcp.json"
+    write_servers(path, {"hung": hung, "plain": ENTRY})
     options = ("--engine", script(DONE))
     events = agent("run", "hello", "--json-events", *options).events
     states = {server["name"]: server["status"] for server in events[0]["mcp_servers"]}
     assert (states["hung"], states["plain"]) == ("starting", "ready")
     hello = agent("run", "hello", *options)
     assert hello.code == 0 and "the server hung has not started yet" in hello.err
+    write_servers(path, {"hung": {**hung, "startup_timeout_sec": 5}, "plain": ENTRY})
     named = agent("run", "Ask Hung!", *options)
     assert "the server hung did not answer within 5 s of its start" in named.err
 

@@ -65,6 +65,7 @@ async def test_command_that_is_named_works(
     assert (await run(agent, "mcp", "list")).code == 1
 
 
+@pytest.mark.long
 async def test_server_of_the_command_line_is_logged_in_by_its_url(
     agent: RunAgent, oauth: OAuthServer, browser: dict[str, str]
 ) -> None:
@@ -116,6 +117,7 @@ async def test_run_on_a_terminal_asks(
     assert b'"guarded.read"' in out.split(b"\n")[0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("answer", ["y", "n"])
 async def test_call_on_a_terminal_asks_for_the_login_of_the_start(
     home: Path, tmp_path: Path, oauth: OAuthServer, browser: dict[str, str], answer: str

@@ -281,6 +281,7 @@ def test_models_default_reads_and_writes_config(
     assert "no setting named keepalive" in agent("run", "hello", env=env).err
 
 
+@pytest.mark.long
 def test_models_rm_pulled_model_removed(
     agent: RunAgent, empty_user: dict[str, str], empty_home: dict[str, str], tiny_gguf: Path
 ) -> None:
@@ -298,6 +299,7 @@ def test_models_rm_pulled_model_removed(
     assert "not installed" in agent("models", "rm", "gpt-oss-20b", "--yes", env=env).err
 
 
+@pytest.mark.long
 def test_models_rm_other_models_refused(
     agent: RunAgent,
     empty_user: dict[str, str],

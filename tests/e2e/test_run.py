@@ -84,6 +84,7 @@ def test_run_options_that_exclude_each_other(
     assert ran.code == 2 and ran.err.startswith(f"agent: {message[:-1]}") and not ran.out
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("path", ["~nobody-here/x", "a" * 300])
 @pytest.mark.parametrize(
     "command",
@@ -107,6 +108,7 @@ def test_agent_home_of_unknown_user_is_one_sentence(agent: RunAgent) -> None:
     assert ran.code == 2 and ran.err.startswith("agent: '~nobody-here/x' cannot be used: ")
 
 
+@pytest.mark.long
 def test_run_stdin_is_prompt_or_appended(agent: RunAgent, script: Script) -> None:
     engine = script(DONE)
 
@@ -123,6 +125,7 @@ def test_run_stdin_is_prompt_or_appended(agent: RunAgent, script: Script) -> Non
     assert prompt_tokens("hello", "--no-stdin", stdin="one two three four") == short
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("data", "error", "attached"),
     [
@@ -164,6 +167,7 @@ def test_run_full_disk_names_the_file(agent: RunAgent, script: Script) -> None:
     assert ran.err == "agent: cannot write /dev/full: No space left on device.\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", [("run", "go"), ("serve",), ("mcp", "list")])
 def test_run_in_a_deleted_folder_is_one_sentence(
     home: Path, tmp_path: Path, command: tuple[str, ...]
@@ -181,6 +185,7 @@ def test_run_in_a_deleted_folder_is_one_sentence(
     assert done.stderr.endswith(sentence) and "Traceback" not in done.stderr
 
 
+@pytest.mark.long
 def test_run_project_instructions_read_unless_turned_off(
     agent: RunAgent, home: Path, tmp_path: Path
 ) -> None:
@@ -207,6 +212,7 @@ def test_run_project_instructions_read_unless_turned_off(
     assert run("--project-instructions")[0] == tokens
 
 
+@pytest.mark.long
 def test_run_token_dump_replays(agent: RunAgent, script: Script, tmp_path: Path) -> None:
     dump = tmp_path / "dump.jsonl"
     first = agent(
@@ -263,6 +269,7 @@ def test_run_builtin_tools_not_offered_keep_labels(
     assert (call["server_label"], call["name"], call["status"]) == (*label, "failed")
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     "recipient", ["functions.files__list", "files.list", "files__list", "mcp.files.list", "list"]
 )
@@ -279,6 +286,7 @@ def test_run_tool_recipient_variants_resolve(
     assert (call["server_label"], call["name"], call["output"]) == ("files", "list", "seen.txt")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("recipient", ["python", "mcp.code_interpreter", "code_interpreter.exec"])
 def test_run_python_recipient_variants_resolve(
     agent: RunAgent, script: Script, recipient: str
@@ -480,6 +488,7 @@ def test_run_without_reader_ends_with_its_time(
     assert process.wait(HANG_SECONDS) == 4
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGHUP, 129)]
 )
@@ -511,6 +520,7 @@ def test_run_signal_while_it_starts_ends_it_silently(
     assert "Traceback" not in rest
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_run_signals_during_exit_ignored(
     home: Path, script: Script, tmp_path: Path, number: signal.Signals
@@ -553,6 +563,7 @@ def test_run_stdout_closed_cancels_silently(home: Path, script: Script, tmp_path
     assert done.stderr == ""
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("args", "error"),
     [

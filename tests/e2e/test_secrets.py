@@ -63,6 +63,7 @@ def test_secrets_in_no_output_or_file(
     assert not [path for path in state if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "command", ["sessions list", "models default tiny", "run go --engine ENGINE"]
 )

@@ -29,6 +29,7 @@ def session(agent: RunAgent, script: Callable[..., str]) -> dict[str, Any]:
     return dict(row)
 
 
+@pytest.mark.long
 def test_sessions_list_and_show(agent: RunAgent, session: dict[str, Any]) -> None:
     assert (session["title"], session["turns"], session["model"]) == ("First line", 2, "tiny")
     short = session["id"].removeprefix("conv_")[:8]
@@ -57,6 +58,7 @@ def test_sessions_show_context(agent: RunAgent, session: dict[str, Any]) -> None
     assert sum(tokens) == int(shown.out.split(" ")[0].replace(",", ""))
 
 
+@pytest.mark.long
 def test_sessions_export_formats(agent: RunAgent, session: dict[str, Any], tmp_path: Path) -> None:
     name = session["id"]
     exported = json.loads(agent("sessions", "export", name, "--format", "json").out)
@@ -97,6 +99,7 @@ def test_sessions_export_file_private_and_clean(
     assert stat.S_IMODE(talk.stat().st_mode) == 0o644, "an existing file keeps its mode"
 
 
+@pytest.mark.long
 def test_sessions_fork_continues_apart(
     agent: RunAgent, session: dict[str, Any], script: Callable[..., str]
 ) -> None:

@@ -87,6 +87,7 @@ async def test_answer_stays_painted_at_the_end_of_its_turn() -> None:
         await driver.expect_text("Hello there.")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("size", "rows_left"), [((60, 15), 2), ((80, 24), 4), ((200, 50), 15)])
 async def test_panes_reasoning_gives_room_to_answer(size: tuple[int, int], rows_left: int) -> None:
     async with drive_app(size=size) as driver:
@@ -111,6 +112,7 @@ async def test_panes_reasoning_gives_room_to_answer(size: tuple[int, int], rows_
         turn.end()
 
 
+@pytest.mark.long
 async def test_scrolled_away_hint_names_key_back_to_end() -> None:
     hint = "scrolled up · Ctrl-End returns to the end"
     async with drive_app() as driver:
@@ -324,6 +326,7 @@ async def test_approval_card_closes_on_refusal_and_on_cancel() -> None:
         turn.end()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("key", ["A", "r"])
 async def test_approval_card_answers_always_and_no_with_reason(key: str) -> None:
     async with drive_app() as driver:
@@ -618,6 +621,7 @@ async def test_resumed_conversation_shows_stored_turns(tmp_path: Path) -> None:
         assert driver.app.query_one(TabBar).display is False
 
 
+@pytest.mark.long
 async def test_search_finds_text_in_folded_items() -> None:
     async with drive_app(size=(100, 40)) as driver:
         app = driver.app
@@ -681,6 +685,7 @@ The sum is **42**, and the words of this *line* go on until it has to be wrapped
 """
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("query", "count", "selected"),
     [

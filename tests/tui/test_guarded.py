@@ -144,6 +144,7 @@ async def test_app_that_breaks_saves_the_draft(
     assert history.go(-1, "") == "my draft"
 
 
+@pytest.mark.long
 async def test_files_are_completed_beside_links_that_lead_nowhere(
     open_app: Any, tmp_path: Path
 ) -> None:
@@ -160,6 +161,7 @@ async def test_files_are_completed_beside_links_that_lead_nowhere(
         await driver.expect_text("notes.txt")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
@@ -344,6 +346,7 @@ async def test_conversation_that_another_program_continued_is_a_branch(
         assert position_of(driver.app.session.conversation).parent == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("command", "size"), [("/context", (3, 2)), ("/sessions", (3, 30)), ("/times", (3, 30))]
 )
@@ -360,6 +363,7 @@ async def test_window_of_few_columns_comes_to_rest(
         assert layouts.call_count < MAX_LAYOUTS, "its scroll bars come and go"
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("written", "source"),
     [
@@ -402,6 +406,7 @@ async def test_completion_shows_what_was_read_later(open_app: Any, models_toml: 
         assert driver.app.prompt.text == "/model far"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("command", "source"),
     [

@@ -43,6 +43,7 @@ def contrast_ratio(style: Style) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
 async def test_text_contrast_meets_wcag(scene: Scene, tmp_path: Path) -> None:
     async with drive_app(FakeSession(root=tmp_path), size=(120, 40)) as driver:

@@ -199,6 +199,7 @@ async def test_folder_servers_do_not_start_unasked(tmp_path: Path, project: Path
     assert not (tmp_path / "started").exists()
 
 
+@pytest.mark.long
 async def test_editor_server_asks_before_its_tools_run(tmp_path: Path, project: Path) -> None:
     options = script_option(
         tmp_path, call("clock__get_current_time", timezone="UTC"), final("Late.")

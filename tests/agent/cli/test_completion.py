@@ -119,6 +119,7 @@ def test_run_continue_has_short_option(agent: RunAgent, script: Callable[..., st
     assert row["turns"] == 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", [(), ("chat",)])
 def test_app_end_says_how_to_resume(
     home: Path, tmp_path: Path, agent: RunAgent, command: tuple[str, ...]
@@ -135,6 +136,7 @@ def test_app_end_says_how_to_resume(
     assert agent("run", "more", "--resume", short, "--temperature", "0").code == 0
 
 
+@pytest.mark.long
 def test_app_end_without_turn_says_nothing(
     home: Path, tmp_path: Path, script: Callable[..., str], agent: RunAgent
 ) -> None:

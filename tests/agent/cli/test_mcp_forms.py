@@ -55,6 +55,7 @@ def test_answer_option_unknown_choice_names_values_and_titles(agent: RunAgent) -
         assert wrong.code == 1 and f"--answer: {problem}" in wrong.err
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not best_isolation().ok, reason="no sandbox here")
 @pytest.mark.parametrize("starts", [True, False])
 def test_added_server_moves_to_the_sandbox_where_it_starts(

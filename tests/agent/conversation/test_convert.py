@@ -36,6 +36,7 @@ def call(server: str, name: str, output: str | None, **arguments: str) -> ev.Mcp
     )
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", ["harmony", *SYNTAXES])
 async def test_convert_calls_and_results_stay_and_count_as_read(
     make_runtime: MakeRuntime, name: str

@@ -79,6 +79,7 @@ async def test_write_title_that_does_not_end_is_none(
     assert title == ""
 
 
+@pytest.mark.long
 async def test_title_leaves_the_next_prompt_in_the_prefix_cache(make_runtime: MakeRuntime) -> None:
     runtime = await make_runtime()
     conversation = Conversation("c")

@@ -88,6 +88,7 @@ SCHEMAS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("schema", SCHEMAS, ids=range(len(SCHEMAS)))
 @pytest.mark.parametrize("seed", range(6))
 def test_text_without_end_is_closed(

@@ -26,6 +26,7 @@ def write(paths: Paths, text: str) -> None:
 SERVER = 'engine = "vllm"\nurl = "http://127.0.0.1:8000"\n'
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("entry", "why"),
     [

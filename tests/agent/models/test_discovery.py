@@ -181,6 +181,7 @@ def test_resolve_impossible_path_is_one_sentence(paths: Paths, user_home: Path, 
         resolve.resolve_model(name, paths)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("name", "same"),
     [

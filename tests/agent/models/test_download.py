@@ -86,6 +86,7 @@ def test_pull_file_outside_repository_refused(model_hub: ModelHub, home: Path, f
     assert not model_hub.ranges
 
 
+@pytest.mark.long
 def test_pull_after_kill_resumes(model_hub: ModelHub, home: Path) -> None:
     model_hub.hold = 15_000_000  # more than the client takes in one piece
     with subprocess.Popen(
@@ -216,6 +217,7 @@ def use_file_leaves_the_rest(home: Path) -> bool:
     return after["gpt-oss-20b"].path == Path("/some/where.gguf")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("answer", ["y", "n"])
 def test_pull_offers_copy_on_a_terminal(
     model_hub: ModelHub, home: Path, lm_studio_copy: Path, answer: str

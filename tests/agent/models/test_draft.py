@@ -59,6 +59,7 @@ def test_draft_model_that_cannot_be_used_is_one_sentence(
     assert reason in str(caught.value)
 
 
+@pytest.mark.long
 def test_names_of_tokens_without_text_may_differ(paths: Paths, tiny_gguf: Path) -> None:
     tiny = resolve_model("tiny", paths)
     assert resolve_draft(tiny, paths) is None

@@ -211,6 +211,7 @@ def test_hub_wrong_name_is_one_sentence(
     assert not (tmp_path / "config/models.toml").exists()
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     "answers", [{"error": "no"}, ["x"], [{"type": "file"}], [None], "503"], ids=str
 )
@@ -330,6 +331,7 @@ def test_pull_of_copy_keeps_response_template_of_its_base(
     assert pulled_template(repository, tmp_path) == TEMPLATE
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("file", "card"),
     [

@@ -44,6 +44,7 @@ def test_trace_unwritable_file_is_usage_error(agent: RunAgent, tmp_path: Path) -
     assert (done.code, done.err.count("\n")) == (2, 1) and "--trace: cannot write" in done.err
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full here")
 @pytest.mark.parametrize("words", [1, 2000])  # it is full at the end, or on the way
 def test_trace_full_disk_ends_only_the_trace(

@@ -146,6 +146,7 @@ async def test_model_in_use_is_not_unloaded(new_runtime: NewRuntime) -> None:
     await wait_until(lambda: runtime.asleep)
 
 
+@pytest.mark.long
 async def test_without_keep_alive_model_stays_loaded(new_runtime: NewRuntime) -> None:
     runtime = await new_runtime()
     await run_turn(runtime)
@@ -223,6 +224,7 @@ async def test_cancelled_load_frees_engine(new_runtime: NewRuntime) -> None:
     assert response.status in ("completed", "incomplete")
 
 
+@pytest.mark.long
 async def test_cancelled_load_stops_embedded_expansion(
     new_runtime: NewRuntime, tmp_path: Path
 ) -> None:

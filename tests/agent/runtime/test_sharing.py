@@ -79,6 +79,7 @@ async def both(new: NewRuntime, **owners: Any) -> tuple[Runtime, Runtime]:
     return owner, client
 
 
+@pytest.mark.long
 async def test_owner_keeps_the_model_while_another_program_generates(
     new_runtime: NewRuntime, model: Model
 ) -> None:
@@ -136,6 +137,7 @@ async def test_client_repeats_forced_tokens(new_runtime: NewRuntime) -> None:
     assert [one.token for one in logprobs] == forced
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("forced", [[700, 10**6], [700, -1], [700, 1.5], "7", 7])
 async def test_forced_tokens_that_are_none_are_refused_by_the_owner(
     new_runtime: NewRuntime, forced: Any
@@ -176,6 +178,7 @@ class OtherProcessFormat(HarmonyFormat):
         return GrammarCompiler(super().grammars._token_bytes)
 
 
+@pytest.mark.long
 async def test_client_warns_of_schema_that_the_owner_enforces_in_part(
     new_runtime: NewRuntime,
 ) -> None:
@@ -279,6 +282,7 @@ def attempts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return modes
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("end", [signal.SIGSTOP, signal.SIGKILL])
 @pytest.mark.parametrize("serves", [True, False])
 async def test_load_of_a_program_that_was_stopped_is_not_waited_for(
@@ -312,6 +316,7 @@ async def test_load_that_waits_can_be_cancelled(
     assert not loads
 
 
+@pytest.mark.long
 async def test_load_that_is_cancelled_as_it_is_shared_leaves_nothing(
     new_runtime: NewRuntime, loads: list[LlamaEngine]
 ) -> None:

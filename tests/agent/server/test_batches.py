@@ -57,6 +57,7 @@ async def read_file(served: Served, file_id: str) -> dict[str, Any]:
     return {result["custom_id"]: result for result in results}
 
 
+@pytest.mark.long
 async def test_batch_answers_and_errors_have_their_files(serve: Serve) -> None:
     served = await serve(HELLO, HELLO)
     client = served.client()
@@ -99,6 +100,7 @@ async def test_batch_with_wrong_lines_fails_and_names_them(serve: Serve) -> None
     assert [fault.code for fault in empty.errors.data] == ["empty_file"]
 
 
+@pytest.mark.long
 async def test_batch_cancelled_keeps_what_is_done(serve: Serve) -> None:
     served = await serve(temperature=0, loop_guard=False)
     client = served.client()
@@ -131,6 +133,7 @@ async def test_batch_goes_on_when_a_server_starts_again(serve: Serve) -> None:
     assert len(again.turns) == 1, "the first line was answered before"
 
 
+@pytest.mark.long
 async def test_deleted_input_file_is_read_by_its_batch(serve: Serve) -> None:
     served = await serve(temperature=0, loop_guard=False)
     endless = {"input": "x", **ENDLESS}

@@ -24,6 +24,7 @@ def message(text: str, **more: Any) -> dict[str, Any]:
 BEGUN = {"status": "in_progress"}
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("items", "reply", "prompt", "output"),
     [

@@ -206,6 +206,7 @@ async def test_chat_fields_without_effect_are_accepted(serve: Serve) -> None:
     assert served.turns[0].options.sampling.seed == 2**32 - 5
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     "field",
     [
@@ -274,6 +275,7 @@ async def test_chat_stopped_answer_sent_back_is_read_as_sent(serve: Serve) -> No
     assert "<|message|>one two <|end|>" in engine_markup(served)
 
 
+@pytest.mark.long
 async def test_chat_stop_within_schema(serve: Serve) -> None:
     """The embedded model writes a schema's JSON: it ends before the text."""
     served = await serve()
@@ -309,6 +311,7 @@ HELLO_USER: list[Any] = [{"role": "user", "content": "Hello!"}]
 # --- n ---
 
 
+@pytest.mark.long
 async def test_chat_choices_of_the_embedded_model(serve: Serve) -> None:
     served = await serve()
     unsure: list[Any] = [{"role": "user", "content": "What can you do?"}]

@@ -44,6 +44,7 @@ def mcp_tool(url: str, **fields: Any) -> dict[str, Any]:
     return {"type": "mcp", "server_label": "far", "server_url": url, **fields}
 
 
+@pytest.mark.long
 async def test_client_server_tools_run(serve: Serve, plain_server: str) -> None:
     served = await serve(ECHO_CALL, final("done"), server=PRIVATE_URLS)
     tool = mcp_tool(plain_server, require_approval="never", allowed_tools=["echo"])
@@ -159,6 +160,7 @@ def approval_response(item: dict[str, Any], approve: bool, **fields: Any) -> dic
     return {"type": kind, "approval_request_id": item["id"], "approve": approve, **fields}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("resent", ["", "everything", "all but the list"])
 async def test_approval_call_runs_once_approved(
     serve: Serve, plain_server: str, resent: str
@@ -292,6 +294,7 @@ async def test_approval_applies_to_operator_tools(serve: Serve) -> None:
     assert wrong.status_code == 400
 
 
+@pytest.mark.long
 async def test_approval_invalid_call_fails_without_request(serve: Serve, plain_server: str) -> None:
     bad = call("far__echo", wrong=1)
     served = await serve(bad, final("Sorry."), server=PRIVATE_URLS)

@@ -100,6 +100,7 @@ FAILURES = [
 ]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("status", "body", "kind", "fields", "words"), FAILURES, ids=str)
 async def test_failing_client_server_is_listed_with_error(
     serve: Serve,
@@ -160,6 +161,7 @@ FIRST_FAILURES: list[tuple[str, int, Any, str]] = [
 ]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("method", "status", "rest", "words"), FIRST_FAILURES, ids=str)
 async def test_failure_is_that_of_the_transport_that_the_server_speaks(
     serve: Serve, method: str, status: int, rest: Any, words: str
@@ -181,6 +183,7 @@ async def test_address_that_is_none_is_refused(serve: Serve, url: str) -> None:
     assert error["param"] == "tools[0].server_url" and "http" in error["message"]
 
 
+@pytest.mark.long
 async def test_allowed_tools_star_and_nothing(serve: Serve) -> None:
     served = await serve(final("ok"), tools="plain", mcp=(plain_option(),))
     plain = {"type": "mcp", "server_label": "plain"}

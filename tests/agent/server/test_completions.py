@@ -108,6 +108,7 @@ async def test_completions_score_without_generating(serve: Serve) -> None:
     assert bare.choices[0].text == "The end" and bare.choices[0].logprobs is None
 
 
+@pytest.mark.long
 async def test_completions_stop_seed_and_best(serve: Serve) -> None:
     served = await serve()
     whole = (await complete(served, max_tokens=60)).choices[0]
@@ -127,6 +128,7 @@ async def test_completions_stop_seed_and_best(serve: Serve) -> None:
     assert banned.choices[0].logprobs.tokens != ["<|channel|>"]
 
 
+@pytest.mark.long
 async def test_completions_end_of_text(serve: Serve) -> None:
     served = await serve()
     ended = await complete(served, max_tokens=400, logprobs=0)

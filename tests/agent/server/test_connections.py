@@ -52,6 +52,7 @@ def connections(served: Served) -> set[Any]:
     return served.server.server_state.connections
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     "data",
     [
@@ -143,6 +144,7 @@ async def test_too_many_connections_all_answered_newcomer_refused(serve: Serve) 
     assert (await served.get("/health")).status_code == 200
 
 
+@pytest.mark.long
 async def test_too_many_connections_client_that_never_reads_makes_way(serve: Serve) -> None:
     served = await serve(thought("a") + final("word " * 20_000), HELLO)
     served.server.limits.max_connections = 1

@@ -487,6 +487,7 @@ def function_call(call_id: str, kind: str = "function_call") -> dict[str, Any]:
     return {"type": kind, "call_id": call_id, **more}
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     "items",
     [

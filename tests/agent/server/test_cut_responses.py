@@ -69,6 +69,7 @@ CALL_HEADERS = [
 OSLO_CALL = {"type": "function_call", "name": "get_weather", "arguments": '{"place": "Oslo"}'}
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("header", CALL_HEADERS)
 async def test_header_of_a_call_is_no_other_clients_rendering(serve: Serve, header: str) -> None:
     served = await serve(f'{header}<|message|>{{"place": "Oslo"}}<|call|>', final("Cold."))
@@ -79,6 +80,7 @@ async def test_header_of_a_call_is_no_other_clients_rendering(serve: Serve, head
     assert engine_markup(served).count(OSLO) == 1
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     "markup",
     [

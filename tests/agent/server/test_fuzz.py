@@ -4,6 +4,7 @@ import random
 from collections import Counter
 
 import httpx2
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,6 +25,7 @@ def test_parse_request_random_bytes_parse_or_400(body: bytes) -> None:
         assert error.status == 400
 
 
+@pytest.mark.long
 async def test_server_random_requests_never_500(serve: Serve) -> None:
     """Made up from what it says of itself; `make load` sends more of them to the program."""
     served = await serve(HELLO, tools="python")

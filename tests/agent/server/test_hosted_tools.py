@@ -61,6 +61,7 @@ async def test_custom_tool_json_input_is_unwrapped(serve: Serve, body: str, text
     assert item["input"] == text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("syntax", "definition", "allowed"),
     [("regex", "(yes|no) [0-9]{2}", True), ("lark", 'start: "yes" | "no"', False)],
@@ -259,6 +260,7 @@ SEARCH_NAMES = [
 """How models spell the recipient of a web search."""
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", SEARCH_NAMES)
 async def test_web_search_however_its_recipient_is_spelled(
     serve: Serve, site: str, name: str
@@ -271,6 +273,7 @@ async def test_web_search_however_its_recipient_is_spelled(
     assert message["content"][0]["text"] == "Dens."
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", [*SEARCH_NAMES, "browser.click", "web.fetch", "browser"])
 async def test_web_search_that_cannot_run_is_one_too(serve: Serve, name: str) -> None:
     """Without a search engine the browser has no `search`."""

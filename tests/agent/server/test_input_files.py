@@ -63,6 +63,7 @@ async def test_file_counts_as_input(serve: Serve) -> None:
     assert await tokens(500) - await tokens(100) >= 400
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("fields", "param", "code", "words"),
     [

@@ -119,6 +119,7 @@ def delay_begin(served: Served, go: asyncio.Event, error: ApiError | None = None
     served.service.begin = delayed  # type: ignore[method-assign]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("path", "body"),
     [

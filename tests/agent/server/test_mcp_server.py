@@ -202,6 +202,7 @@ def hints(tools: Sequence[T.Tool]) -> tuple[bool | None, bool | None, bool]:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ERAS)
 async def test_tools_of_starting_server_count_as_writing_until_announced(
     make_runtime: MakeRuntime, tmp_path: Path, mode: str, late_server: tuple[Path, ServerConfig]
@@ -233,6 +234,7 @@ async def test_tools_of_starting_server_count_as_writing_until_announced(
         assert hints((await client.list_tools()).tools) == (True, True, True)
 
 
+@pytest.mark.long
 async def test_tools_wait_for_starting_server(
     make_runtime: MakeRuntime, tmp_path: Path, late_server: tuple[Path, ServerConfig]
 ) -> None:

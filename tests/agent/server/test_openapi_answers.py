@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pytest
 from pydantic import TypeAdapter
 
 from agent.server.http.endpoints import ENDPOINTS
@@ -60,6 +61,7 @@ def check_fields(model: Any, value: Any) -> None:
     TypeAdapter(model).validate_python(value)
 
 
+@pytest.mark.long
 async def test_every_answer_fits_its_schema(serve: Serve) -> None:
     replies = hold(ANSWER, after=4), final("Then."), *[ANSWER] * 40
     served, document = await fetch_document(serve, *replies)

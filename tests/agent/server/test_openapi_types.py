@@ -560,6 +560,7 @@ REQUESTS = {
 }
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", TYPES)
 async def test_openapi_has_the_names_and_types_of_openai_python(serve: Serve, name: str) -> None:
     _, document = await fetch_document(serve)

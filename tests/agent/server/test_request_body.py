@@ -20,6 +20,7 @@ AMPLIFIERS = {
 }
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("case", AMPLIFIERS)
 @pytest.mark.parametrize("value", ["[]", "1", '{"a":1}', '""'])
 async def test_body_with_too_many_values_is_refused(serve: Serve, case: str, value: str) -> None:
@@ -33,6 +34,7 @@ async def test_body_with_too_many_values_is_refused(serve: Serve, case: str, val
     assert not served.turns and served.service.body_budget.used_bytes == 0
 
 
+@pytest.mark.long
 async def test_check_json_size_counts_outside_strings_only() -> None:
     generator = random.Random(7)
     for _ in range(20):

@@ -322,6 +322,7 @@ async def test_reasoning_context_that_applies_is_in_the_response(serve: Serve) -
         assert response["reasoning"]["context"] == "current_turn"
 
 
+@pytest.mark.long
 async def test_accepted_values_are_accepted(serve: Serve) -> None:
     served = await serve(HELLO, tools="python")
     for field, values in ACCEPTED.items():

@@ -266,6 +266,7 @@ async def test_the_end_of_the_server_ends_the_wait(several: MakeSeveral) -> None
             assert "ending" in api_error(await waits, 503)["message"]
 
 
+@pytest.mark.long
 async def test_conversations_keep_the_vocabulary_of_their_model(several: MakeSeveral) -> None:
     served = await several()
     conversation = (await served.post({}, url=f"{served.url}/conversations")).json()["id"]

@@ -211,6 +211,7 @@ MESSAGE = {"role": "user", "content": "x"}
 IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,AAAA", "detail": "auto"}
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("spoken", "more"),
     [

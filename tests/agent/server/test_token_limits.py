@@ -104,6 +104,7 @@ async def test_too_large_schemas_are_refused(serve: Serve) -> None:
     assert (error["param"], error["code"]) == ("tools", "array_above_max_length")
 
 
+@pytest.mark.long
 async def test_text_over_context_is_refused_early(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -295,6 +295,7 @@ async def test_finished_turns_prompt_leaves_out_python_calls(serve: Serve) -> No
     assert "to=python code<|message|>print(6*7)" in engine_markup(served), "no answer there"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["python", "browser", "container"])
 async def test_function_named_like_own_tool_is_function(serve: Serve, name: str) -> None:
     function = {**WEATHER, "name": name}
@@ -319,6 +320,7 @@ async def test_function_named_like_own_tool_is_function(serve: Serve, name: str)
     assert [item["type"] for item in own["output"]] == ["code_interpreter_call", "message"]
 
 
+@pytest.mark.long
 async def test_function_without_parameters_takes_none(serve: Serve) -> None:
     served = await serve(model="tiny")
     ping = {"type": "function", "name": "ping", "description": "Pings."}
@@ -350,6 +352,7 @@ async def test_mcp_tools_are_listed_once(serve: Serve) -> None:
         assert [item["type"] for item in response["output"]] == ["reasoning", "message"]
 
 
+@pytest.mark.long
 async def test_python_variables_belong_to_conversation(serve: Serve) -> None:
     turns = (python("x = 41"), final("a"), python("x + 1"), final("b"), python("x + 1"), final("c"))
     served = await serve(*turns, tools="python")
@@ -396,6 +399,7 @@ async def test_operator_server_allowed_tools(serve: Serve) -> None:
     ]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("recipient", "label", "name"),
     [

@@ -104,6 +104,7 @@ async def test_usage_equals_engine_counts_with_tools(
     assert_usage_agrees(served, counted, body)
 
 
+@pytest.mark.long
 async def test_usage_equals_engine_counts_with_constraints(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ def test_model_answers_demonstration_list(tiny_gguf: Path) -> None:
     assert len(wrong) <= 1, wrong
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sums", ["2*3 4*5", "17*23 100/4", "12*12 3+4 50/5", "2+2 3*3 10-4"])
 def test_model_conversation_of_sums_answers_each(tiny_gguf: Path, sums: str) -> None:
     python, tools = cases.declared(["python", "files"])

@@ -50,6 +50,7 @@ def test_merge_splits_join_two_tokens() -> None:
             assert token[at:] in known
 
 
+@pytest.mark.long
 def test_table_q4_equals_quantised_rows() -> None:
     signs = embedding_rows.bits()[:500]
     table = packing.embedding_table()[:500]

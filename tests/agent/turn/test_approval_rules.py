@@ -60,6 +60,7 @@ async def questions(
     return [item for item in check(events)["output"] if item["type"] == "mcp_call"], asked
 
 
+@pytest.mark.long
 async def test_command_always_covers_its_prefix_only(
     make_runtime: MakeRuntime, tmp_path: Path, settings: dict[str, Any]
 ) -> None:

@@ -66,6 +66,7 @@ async def ask(runtime: Runtime, prompt: str, **options: Any) -> tuple[Turn, dict
     return turn, check(await read_events(turn))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("budget", [0, 3, 8, 100_000])
 async def test_model_calls_a_tool_when_its_budget_is_spent(
     make_runtime: MakeRuntime, budget: int

@@ -63,6 +63,7 @@ NO_FURTHER_CALL = {
 }
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("written", NO_FURTHER_CALL.values(), ids=NO_FURTHER_CALL)
 async def test_anything_but_a_further_call_is_dropped(serve: Serve, written: str) -> None:
     served = await serve(thought("Oslo.") + OSLO, written, final("never read"), tools="python")
@@ -179,6 +180,7 @@ def path_function(name: str) -> dict[str, Any]:
 FILES = [path_function("read_file"), path_function("list_files")]
 
 
+@pytest.mark.long
 async def test_embedded_model_makes_no_call_twice(serve: Serve) -> None:
     served = await serve()
     for prompt in PROMPTS:

@@ -5,6 +5,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import pytest
+
 from agent import bootstrap
 from agent.config.launch import LaunchOptions
 from agent.conversation.conversation import Conversation
@@ -59,6 +61,7 @@ async def test_unsure_call_answer_ends_with_hedge(make_runtime: MakeRuntime) -> 
     assert (await ask(runtime, "times 2", talk, hedge_below=1e-9))[0] == "42 * 2 = 84."
 
 
+@pytest.mark.long
 async def test_unsure_call_of_client_is_followed_by_hedge(make_runtime: MakeRuntime) -> None:
     runtime = await make_runtime()
     ask_weather = partial(ask, runtime, "What is the weather in Paris?", functions=(WEATHER,))
@@ -112,6 +115,7 @@ async def test_answer_that_client_stops_has_no_hedge(make_runtime: MakeRuntime) 
     assert answer == "12 + 30 = 42."
 
 
+@pytest.mark.long
 async def test_answer_that_is_cut_off_has_no_hedge(make_runtime: MakeRuntime) -> None:
     runtime = await make_runtime(tools="python")
     _, response, _ = await ask(runtime, SUM, hedge_below=1.0)

@@ -38,6 +38,7 @@ from tests.support.turns import FINAL, read_events, run_turn, write_script
 CASES = json.loads((ROOT / "tests" / "support" / "harmony_cases.json").read_text())
 
 
+@pytest.mark.long
 async def test_malformed_stream_gives_complete_response(
     make_runtime: MakeRuntime, tmp_path: Path
 ) -> None:

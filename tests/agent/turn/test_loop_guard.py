@@ -78,6 +78,7 @@ async def test_turn_that_loops_is_incomplete_with_notice(
     assert "repeated itself" in notice["message"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "options",
     [

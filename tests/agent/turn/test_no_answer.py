@@ -177,6 +177,7 @@ def test_cut_call_changes_no_file(
     assert "cut off" in ran.err and "Done." in ran.out
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("effort", "is_noticed"), [("high", True), ("medium", False)])
 def test_effort_without_control_is_noticed_and_null(
     agent: RunAgent, script: Any, effort: str, is_noticed: bool

@@ -140,6 +140,7 @@ async def generate(engine: LlamaEngine, request: Request) -> tuple[list[int], li
     return result.ids, reported
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
 async def test_choices_are_those_of_a_softmax_over_the_logits(
     tiny_engine: LlamaEngine,
@@ -204,6 +205,7 @@ async def random_engine(long_gguf: Path) -> AsyncIterator[Callable[..., Awaitabl
 PLAIN = Sampling(temperature=0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sequences", [1, 4])
 async def test_looking_back_leaves_the_conversation_in_memory(
     random_engine: Any, sequences: int

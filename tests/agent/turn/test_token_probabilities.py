@@ -49,6 +49,7 @@ def stored_generations(runs: Recorded, turn: Turn) -> list[WrittenGeneration]:
     return written_generations(form, with_reasoning(form, entries, turn.response.output), events)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("temperature", [0.0, 1.2])
 async def test_probabilities_come_with_the_tokens_and_are_stored(
     recorded: Any, temperature: float
@@ -129,6 +130,7 @@ async def test_what_is_not_reported_of_a_token_is_none(
     assert b"".join(bytes(each["bytes"]) for each in others) == b" and more"
 
 
+@pytest.mark.long
 async def test_log_probabilities_of_a_clients_request_stay_its_own(recorded: Any) -> None:
     runs: Recorded = await recorded()
     options = {"sampling": Sampling(temperature=0), "logprobs": 2, "max_output_tokens": 200}

@@ -21,6 +21,7 @@ GREEDY = TurnOptions(sampling=Sampling(temperature=0), max_output_tokens=80, too
 PROMPTS = ("Hello!", "What is 12 * 31?", "Thank you.")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("prompt", PROMPTS)
 async def test_greedy_tokens_equal_unconstrained(
     make_runtime: MakeRuntime, prompt: str, monkeypatch: pytest.MonkeyPatch

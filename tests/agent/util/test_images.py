@@ -22,6 +22,7 @@ def image(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(
     ("data", "expected"),
     [

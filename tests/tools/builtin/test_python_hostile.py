@@ -36,6 +36,7 @@ async def test_worker_flood_ends_it_and_takes_no_memory(confined: Interpreter) -
     assert "sent more than 10,000 pieces of output" in text
 
 
+@pytest.mark.long
 async def test_worker_flood_leaves_loop_to_others(python: Interpreter) -> None:
     """What was parsed as JSON on the event loop, in lines of 16 MiB, is not looked at."""
     await python("1")
@@ -164,6 +165,7 @@ WRITES = {
 }
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("wait", [False, True], ids=["at-end", "while-running"])
 @pytest.mark.parametrize("attack", WRITES)
 async def test_run_filling_folder_is_ended_and_undone(

@@ -61,6 +61,7 @@ async def test_exec_odd_arguments_are_taken_or_refused(shell: Commands) -> None:
     assert await shell("true", timeout=10**400) == "[exit code 0]"
 
 
+@pytest.mark.long
 async def test_exec_editors_wait_for_nobody(shell: Commands) -> None:
     assert await shell('echo "$TERM"; $EDITOR made') == "dumb\n[exit code 1]"
     assert await shell("$GIT_EDITOR made") == "[exit code 1]"
@@ -99,6 +100,7 @@ for change in (lambda: os.chmod("{0}", 0o640), lambda: os.utime("{0}", (1, 1)),
 """
 
 
+@pytest.mark.long
 async def test_exec_modes_and_times_change_below_root_only(shell: Commands, secret: Path) -> None:
     """Whoever reports such a change as done has made it."""
     root = shell.builtin.root
@@ -178,6 +180,7 @@ async def test_exec_no_network(shell: Commands, tmp_path: Path) -> None:
         assert await shell.succeeding(f"exec 3<>/dev/tcp/127.0.0.1/{port}") == []
 
 
+@pytest.mark.long
 async def test_exec_no_datagrams_or_foreign_signals(shell: Commands, short_folder: Path) -> None:
     inbox = short_folder / "inbox"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
@@ -255,6 +258,7 @@ async def test_exec_leaves_no_process(shell: Commands) -> None:
     assert not _living(LONG)
 
 
+@pytest.mark.long
 async def test_exec_cancelled_ends_all_processes_and_lists_changes(shell: Commands) -> None:
     seen: list[str] = []
     output_listener.set(lambda stream, text: seen.append(text))
@@ -268,6 +272,7 @@ async def test_exec_cancelled_ends_all_processes_and_lists_changes(shell: Comman
     assert seen == ["on\n", '\n[until it was interrupted: created "made"]']
 
 
+@pytest.mark.long
 async def test_exec_deep_home_is_deleted(
     shell: Commands,
 ) -> None:
@@ -327,6 +332,7 @@ time.sleep(60)
     assert sum(int(report[-1]) for report in reports if report) < 300 << 20
 
 
+@pytest.mark.long
 async def test_exec_open_files_bounded(shell: Commands) -> None:
     code = "import os, time; [os.open('/dev/null', 0) for _ in range(900)]; time.sleep(60)"
     text = await shell(f"for i in 1 2 3 4 5; do python3 -c {code!r} & done; wait")
@@ -348,6 +354,7 @@ async def test_exec_filling_disk_is_ended(shell: Commands, folder: str) -> None:
     assert "[stopped: more than 5,000 " in text
 
 
+@pytest.mark.long
 async def test_exec_disk_room_is_not_allocated_at_once(shell: Commands) -> None:
     code = "import os; f = open('f', 'wb'); os.posix_fallocate(f.fileno(), 0, 4096)"
     assert await shell(f'python3 -c "{code}" && stat -c %s f') == "4096\n[exit code 0]"

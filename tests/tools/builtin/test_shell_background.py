@@ -133,6 +133,7 @@ async def test_background_is_of_its_conversation(background: Background) -> None
     await wait_until(lambda: not living())
 
 
+@pytest.mark.long
 async def test_background_number_is_bounded(background: Background) -> None:
     ids = [(await background.start(f"sleep {LONG}"))[0] for _ in range(MAX_PER_CONVERSATION)]
     with pytest.raises(ToolError, match="4 commands run in the background; stop one"):

@@ -145,6 +145,7 @@ def test_run_own_folders_below_root_read_only(
     )
 
 
+@pytest.mark.long
 async def test_exec_folders_of_servers_read_only(shell: Commands, tmp_path: Path) -> None:
     root = shell.builtin.root
     files = ["nodes/index.js", "pkg/app.py", "pkg/lib.py", "work/main.py", "scripts/server.py"]
@@ -190,6 +191,7 @@ async def test_exec_missing_files_of_servers_not_created(shell: Commands, tmp_pa
     assert await shell("mkdir start; touch start/a run other.py sub/module.py") == "[exit code 0]"
 
 
+@pytest.mark.long
 async def test_exec_modules_beside_script_in_root_not_created(
     shell: Commands, tmp_path: Path
 ) -> None:
@@ -257,6 +259,7 @@ FOREIGN_SETTINGS += (".codex/config.toml", ".cursor/mcp.json", ".hg/hgrc", ".jj/
 FOREIGN_SETTINGS += (".gitmodules", ".ripgreprc", ".mcp.json", ".husky/pre-commit", ".bashrc")
 
 
+@pytest.mark.long
 async def test_exec_settings_of_other_programs_read_only_also_missing(shell: Commands) -> None:
     root = shell.builtin.root
     own = (*FOREIGN_SETTINGS, "AGENTS.md", ".agent/commands/a.md", "mcp.json")
@@ -290,6 +293,7 @@ async def test_exec_folders_of_path_read_only_also_missing(
     assert '"sub/later" is now later.refused' in text
 
 
+@pytest.mark.long
 async def test_exec_packages_of_servers_read_only_also_missing(
     shell: Commands, tmp_path: Path
 ) -> None:
@@ -388,6 +392,7 @@ def test_own_paths_are_all_that_is_packaged() -> None:
     assert packages | {"models.toml", "pyproject.toml"} <= names
 
 
+@pytest.mark.long
 async def test_exec_no_set_uid_file_or_device(shell: Commands) -> None:
     lines = ["chmod 4755 f", "chmod u+s f", "chmod g+s f", "install -m 4755 /bin/true g"]
     lines += ["mknod c c 1 3", "python3 -c 'import os; os.mknod(\"m\", 0o104755)'"]

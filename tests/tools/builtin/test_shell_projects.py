@@ -55,6 +55,7 @@ async def test_virtual_environment_and_pytest(repository: Commands) -> None:
     assert "1 passed" in await run(repository, line)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")
 async def test_npm_install_from_file(repository: Commands) -> None:
     root = repository.builtin.root

@@ -186,6 +186,7 @@ async def test_exec_root_that_is_a_repository_refused(shell: Commands) -> None:
     assert await shell("true", changes_git=True) == "[exit code 0]"
 
 
+@pytest.mark.long
 async def test_exec_files_of_trusted_servers_protected(shell: Commands, tmp_path: Path) -> None:
     root = shell.builtin.root
     files = ("scripts/server.py", "scripts/preload.py", "pkg/app.py", "conf.json", ".mcp.json")
@@ -288,6 +289,7 @@ def test_run_changes_git_needs_own_permission(
         assert f"to allow it: --approve {missing}" in call["error"]["message"]
 
 
+@pytest.mark.long
 async def test_exec_scripts_of_hooks_read_only(shell: Commands) -> None:
     """Of husky's hooks, and of plain ones: what they call from the working tree."""
     root = shell.builtin.root

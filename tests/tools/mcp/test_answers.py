@@ -88,6 +88,7 @@ LOST = [
 ]
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(("headers", "error"), LOST, ids=str)
 async def test_any_404_on_a_session_begins_a_new_one(
     make_host: MakeHost, headers: dict[str, str], error: Any
@@ -174,6 +175,7 @@ NEARLY: list[tuple[str, str]] = [
 ]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("line", "words"), NEARLY, ids=[str(n) for n in range(len(NEARLY))])
 @pytest.mark.parametrize("transport", ["stdio", "json", "events"])
 async def test_answer_that_is_nearly_json_rpc_ends_the_call_at_once(

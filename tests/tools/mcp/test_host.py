@@ -122,6 +122,7 @@ async def test_wait_started_only_named_servers(make_host: MakeHost) -> None:
     assert [one.status for one in host.server_states()] == ["starting", "ready"]
 
 
+@pytest.mark.long
 async def test_wait_for_turn_only_active_named_and_required(make_host: MakeHost) -> None:
     """Nobody waits for a server that does nothing, unless it is wanted for sure."""
     host = make_host(server("hostile", "hang", name="idle"), server("plain"))
@@ -139,6 +140,7 @@ async def test_wait_for_turn_only_active_named_and_required(make_host: MakeHost)
         assert [one.status for one in wanted.server_states()] == ["failed"]
 
 
+@pytest.mark.long
 async def test_failed_server_states_reason(make_host: MakeHost, tmp_path: Path) -> None:
     host = make_host(
         server("hostile", "refuse"),
@@ -357,6 +359,7 @@ async def test_missing_enabled_tool_reported(make_host: MakeHost) -> None:
     assert (refused.failure, refused.code) == ("protocol", -32602)
 
 
+@pytest.mark.long
 async def test_older_server_beside_builtin_server(make_host: MakeHost, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("hello")
     host = make_host(

@@ -70,6 +70,7 @@ async def test_result_of_7_mb_saved_in_file(make_host: MakeHost, tmp_path: Path)
     assert (await host.call(tool(host, "hostile__ping"), {})).text == "pong"
 
 
+@pytest.mark.long
 async def test_progress_and_output_flood_bounded(make_host: MakeHost) -> None:
     host = make_host(server("hostile", "well"))
     await host.start()
@@ -88,6 +89,7 @@ async def test_progress_and_output_flood_bounded(make_host: MakeHost) -> None:
     assert len(host.server_states()[0].stderr) <= 4000
 
 
+@pytest.mark.long
 async def test_tool_list_changes_are_throttled(
     make_host: MakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,6 +203,7 @@ async def bounded_load(max_bytes: int = MAX_MEMORY_BYTES) -> AsyncIterator[None]
     assert longest < MAX_BLOCKED_SECONDS
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("transport", "behaviour"), [("stdio", "-"), ("http", "-"), ("http", "events")]
 )
@@ -235,6 +238,7 @@ async def test_hostile_messages_are_cut_off(
     assert long.text.endswith("h\N{FROG FACE}") and long.full_text_path
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(
     ("behaviour", "reason"),
     [
@@ -259,6 +263,7 @@ async def test_hostile_http_start_ends(
     assert state.status == "failed" and reason in (state.error or "")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("transport", "behaviour"), [("stdio", "flood"), ("http", "flood"), ("http", "comments")]
 )
@@ -288,6 +293,7 @@ async def test_turn_does_not_wait_for_http_server_that_does_not_answer(
     assert state.status == status
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("descriptor", [1, 2])
 async def test_turn_does_not_wait_for_server_that_only_writes(
     make_host: MakeHost, descriptor: int
@@ -330,6 +336,7 @@ async def test_question_without_session_is_named_as_the_reason(
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("behaviour", ["-", "events"])
 async def test_client_servers_together_bounded(
     make_host: MakeHost, serve_raw: ServeRaw, behaviour: str
@@ -375,6 +382,7 @@ async def test_schema_nested_too_deep_is_the_reason(
     assert host.server_states()[0].error == TOO_DEEP
 
 
+@pytest.mark.long
 async def test_tool_names_with_line_breaks_left_out(
     make_host: MakeHost, serve_raw: ServeRaw
 ) -> None:

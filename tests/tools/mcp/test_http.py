@@ -38,6 +38,7 @@ def started(transport: str, port: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-I", path, transport, str(port)])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("transport", "path", "configured"),
     [("http", "mcp", ""), ("sse", "sse", "sse"), ("sse", "sse", "")],
@@ -71,6 +72,7 @@ async def test_http_transports_call_and_notify(
     assert bigger.text == ("the server plain was cut off: it sent a message of more than 16 MiB")
 
 
+@pytest.mark.long
 async def test_http_server_restart_reconnects(make_host: MakeHost, serve: Serve, port: int) -> None:
     first = await serve("http")
     host = make_host(ServerConfig("plain", url=f"http://127.0.0.1:{port}/mcp"))
@@ -102,6 +104,7 @@ async def test_http_unreachable_and_404_reported(
     assert error == f"answered its start with HTTP 404 at http://127.0.0.1:{port}/nothing"
 
 
+@pytest.mark.long
 async def test_http_lost_session_call_repeated(
     make_host: MakeHost, serve: Serve, port: int
 ) -> None:

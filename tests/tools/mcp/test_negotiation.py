@@ -80,6 +80,7 @@ async def test_version_over_stdio_is_the_one_that_asks(make_host: MakeHost) -> N
     assert await answer(host, "ask") == "accept Ada"
 
 
+@pytest.mark.long
 async def test_version_over_http_depends_on_sessions(
     make_host: MakeHost, http_server: tuple[ServerConfig, str]
 ) -> None:
@@ -93,6 +94,7 @@ async def test_version_over_http_depends_on_sessions(
     assert host.server_states()[0].protocol == NEWER
 
 
+@pytest.mark.long
 async def test_call_that_needs_the_newer_version_gets_it(make_host: MakeHost) -> None:
     host, state = await started(make_host, server("versions"))
     assert state.protocol == OLDER
@@ -102,6 +104,7 @@ async def test_call_that_needs_the_newer_version_gets_it(make_host: MakeHost) ->
     assert await answer(host, "ask_newer") == "accept Ada"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("version", [OLDER, NEWER])
 async def test_version_of_settings_is_spoken(
     make_host: MakeHost, version: str, monkeypatch: pytest.MonkeyPatch

@@ -80,6 +80,7 @@ def connect(best: str, make_host: MakeHost, tmp_path: Path) -> Connect:
     return connect
 
 
+@pytest.mark.long
 async def test_server_reads_and_writes_what_settings_name(
     connect: Connect, tmp_path: Path, best: str
 ) -> None:
@@ -108,6 +109,7 @@ async def test_server_reads_and_writes_what_settings_name(
     assert not (written / "sub" / ".envrc").exists(), "renamed at the end, or never written"
 
 
+@pytest.mark.long
 async def test_server_home_stays_and_is_its_own(connect: Connect, tmp_path: Path) -> None:
     server = await connect(meddler(sandbox=True))
     await server("run", line="echo kept > ~/file")
@@ -131,6 +133,7 @@ async def test_server_ends_with_all_that_it_started(connect: Connect, children: 
     assert not psutil.pid_exists(sleeper.pid) and not children()
 
 
+@pytest.mark.long
 async def test_server_killed_supervisor_leaves_nothing(
     connect: Connect, children: Children
 ) -> None:

@@ -42,6 +42,7 @@ async def test_report_python_without_sandbox_can_do_everything(
     assert report["Asks first"] == ["python"]
 
 
+@pytest.mark.long
 async def test_report_mcp_program_has_the_rights_of_the_person(tmp_path: Path) -> None:
     toolbox = build_toolbox(
         ToolboxOptions(

@@ -154,6 +154,7 @@ async def test_taint_lasts_over_turns_and_processes(
     assert refused["error"] and len(questions) == 1 and not paths
 
 
+@pytest.mark.long
 async def test_taint_named_and_linked_addresses_go_unasked(
     make_runtime: MakeRuntime, tmp_path: Path, settings: dict[str, Any],
     listener: tuple[str, list[str]],
@@ -192,6 +193,7 @@ async def test_taint_attached_text_asks_and_names_no_host(
     assert "(attached stdin)" in question["reason"] and refused["error"] and not paths
 
 
+@pytest.mark.long
 def test_taint_piped_text_beside_prompt_names_no_host(
     agent: RunAgent, script: Script, home: Path, settings: dict[str, Any],
     listener: tuple[str, list[str]],
@@ -316,6 +318,7 @@ async def test_taint_command_output_counts_as_read(
         await driver.expect_text(f"! echo Open {url} now", "exit code 0 · sent with the prompt")
 
 
+@pytest.mark.long
 async def test_taint_server_prompt_asks_and_names_no_host(
     open_app: OpenApp, settings: dict[str, Any], listener: tuple[str, list[str]]
 ) -> None:

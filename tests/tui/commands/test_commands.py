@@ -53,6 +53,7 @@ class FakeOptions:
     project: ProjectInstructions = field(default_factory=ProjectInstructions)
 
 
+@pytest.mark.long
 async def test_effort_and_system_apply_to_later_turns() -> None:
     async with drive_app() as driver:
         driver.session.options = FakeOptions()  # type: ignore[assignment]

@@ -117,6 +117,7 @@ async def test_compare_with_another_model(
     await session.close()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("values", "error"),
     [

@@ -87,6 +87,7 @@ async def test_title_of_a_person_stays(open_app: OpenApp) -> None:
         assert await driver.app.titles.untitled() is None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("event", ["key", "served turn", "leaving"])
 async def test_title_stops_at_once_when_something_happens(open_app: OpenApp, event: str) -> None:
     # Twice: what has stopped starts again once the app is idle again.

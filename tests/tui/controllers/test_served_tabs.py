@@ -312,6 +312,7 @@ async def test_closed_tab_reopens_with_next_turn() -> None:
         await driver.wait_for(lambda: "1 ● After." in tab_bar(driver))
 
 
+@pytest.mark.long
 async def test_tabs_beyond_limits_are_evicted_oldest_first() -> None:
     async with drive_app(size=(200, 24)) as driver:
         app = driver.app
@@ -415,6 +416,7 @@ async def test_switching_and_closing_tabs_during_updates() -> None:
         assert not app.query(SearchBar) and len(app.served_tabs.tabs) == 1
 
 
+@pytest.mark.long
 async def test_conversation_beyond_limit_restarts_its_tab() -> None:
     async with drive_app() as driver:
         driver.app.served_tabs.max_turn_views = 3

@@ -110,6 +110,7 @@ async def test_branch_begins_with_the_ids_before_and_the_other_token(open_app: A
         await driver.expect_text("‹1/2›", "= 56088")
 
 
+@pytest.mark.long
 async def test_stored_answer_goes_on_from_another_token(open_app: Any) -> None:
     async with open_app(size=(120, 50), launch={"engine": None, "tools": "python"}) as driver:
         app = driver.app
@@ -125,6 +126,7 @@ async def test_stored_answer_goes_on_from_another_token(open_app: Any) -> None:
         assert tokens_written(driver)[0][: offset + 1] == [*before[-1][:offset], token]
 
 
+@pytest.mark.long
 async def test_token_of_prompt_is_explained_but_not_taken(open_app: Any) -> None:
     async with open_app(size=(100, 40), launch={"engine": None, "tools": "none"}) as driver:
         app = driver.app
@@ -141,6 +143,7 @@ async def test_token_of_prompt_is_explained_but_not_taken(open_app: Any) -> None
         assert app.prompt.has_focus and view.query_one(TokenBrowser).cursor is None
 
 
+@pytest.mark.long
 async def test_token_is_not_taken_while_a_turn_runs(open_app: Any, tmp_path: Path) -> None:
     more, yet_more = tmp_path / "more", tmp_path / "yet_more"
     text = " ".join(map(str, range(200)))
@@ -176,6 +179,7 @@ async def test_token_is_not_taken_while_a_turn_runs(open_app: Any, tmp_path: Pat
         await driver.wait_for(lambda: app.turn is None)
 
 
+@pytest.mark.long
 async def test_colours_show_the_text_and_are_undone(open_app: Any) -> None:
     async with open_app(size=(80, 30), launch={"engine": None, "tools": "none"}) as driver:
         app = driver.app
@@ -232,6 +236,7 @@ async def test_keys_outside_the_prompt_put_collections_off(open_app: Any) -> Non
         assert driver.app.last_input_at > pressed > driver.app.prompt.last_input_at
 
 
+@pytest.mark.long
 async def test_answer_of_a_branch_goes_on_from_its_own_token(open_app: Any, tmp_path: Path) -> None:
     script = tmp_path / "s.jsonl"
     replies = (
@@ -266,6 +271,7 @@ async def test_answer_of_a_branch_goes_on_from_its_own_token(open_app: Any, tmp_
             view.writer.log.begin_generation([])
 
 
+@pytest.mark.long
 async def test_token_behind_reasoning_in_a_log_is_not_taken_for_another(
     open_app: Any, tmp_path: Path
 ) -> None:
@@ -303,6 +309,7 @@ async def test_token_behind_reasoning_in_a_log_is_not_taken_for_another(
         assert branch.start > second.start and not await written_at(range(branch.start))
 
 
+@pytest.mark.long
 async def test_colours_of_a_turn_that_is_gone_are_dropped(
     open_app: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -355,6 +362,7 @@ async def test_unexpected_error_of_probabilities_is_a_sentence(
         )
 
 
+@pytest.mark.long
 async def test_turn_of_another_program_has_its_own_sampling_and_no_colours(open_app: Any) -> None:
     async with open_app(size=(120, 50), launch={"engine": None, "tools": "none"}) as driver:
         app = driver.app
@@ -425,6 +433,7 @@ async def test_turn_after_a_branch_that_never_began_moves_no_cursor(
         assert view.cursor_number is None
 
 
+@pytest.mark.long
 async def test_letters_on_the_tokens_all_reach_the_prompt(open_app: Any) -> None:
     async with open_app(size=(120, 50), launch={"engine": None, "tools": "none"}) as driver:
         await ask(driver, "hello")
@@ -435,6 +444,7 @@ async def test_letters_on_the_tokens_all_reach_the_prompt(open_app: Any) -> None
         await driver.wait_for(lambda: driver.app.prompt.text == "help me please")
 
 
+@pytest.mark.long
 async def test_closing_the_token_view_gives_the_focus_back(open_app: Any) -> None:
     async with open_app(size=(120, 50), launch={"engine": None, "tools": "none"}) as driver:
         app = driver.app
@@ -446,6 +456,7 @@ async def test_closing_the_token_view_gives_the_focus_back(open_app: Any) -> Non
         await driver.wait_for(lambda: app.prompt.has_focus and not view.query(TokenSearchBar))
 
 
+@pytest.mark.long
 async def test_turns_are_read_once_however_often_the_cursor_rests(open_app: Any) -> None:
     async with open_app(size=(120, 50), launch={"engine": None, "tools": "none"}) as driver:
         app = driver.app

@@ -162,6 +162,7 @@ async def test_assistant_message_copied_rows_are_unwrapped() -> None:
         )
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("columns", [16, 40])
 @pytest.mark.parametrize("before", ["", "- ", "> ", "> 1. "])
 async def test_assistant_message_copied_code_is_as_written(before: str, columns: int) -> None:

@@ -96,6 +96,7 @@ def test_open_block_each_line_renders_as_complete_block(
     assert markdown.rows == complete.rows
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("head", "line"),
     [
@@ -133,6 +134,7 @@ async def test_assistant_message_theme_change_repaints() -> None:
         turn.end()
 
 
+@pytest.mark.long
 async def test_assistant_message_growing_table_shows_its_end() -> None:
     async with drive_app(size=(80, 30)) as driver:
         turn = await driver.ask("hello")

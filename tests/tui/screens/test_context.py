@@ -47,6 +47,7 @@ def row_of(driver: ScreenDriver, text: str) -> str:
     return next(row for row in screen_text(driver.app).splitlines() if text in row)
 
 
+@pytest.mark.long
 async def test_click_and_enter_in_context_change_nothing(open_app: Any, tmp_path: Path) -> None:
     async with open_app(size=(110, 40), launch=write_replies(tmp_path)) as driver:
         app = driver.app
@@ -66,6 +67,7 @@ async def test_click_and_enter_in_context_change_nothing(open_app: Any, tmp_path
         await driver.expect_text("dropped")
 
 
+@pytest.mark.long
 async def test_context_is_measured_beside_the_event_loop(
     open_app: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,6 +90,7 @@ async def test_context_is_measured_beside_the_event_loop(
     assert len(threads) >= 2 and threading.main_thread() not in threads
 
 
+@pytest.mark.long
 async def test_context_changed_while_it_is_measured_is_measured_again(
     open_app: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,6 +112,7 @@ async def test_context_changed_while_it_is_measured_is_measured_again(
         await driver.expect_text("1 ❯ squares", "dropped")
 
 
+@pytest.mark.long
 async def test_changes_of_context_are_what_the_model_reads(open_app: Any, tmp_path: Path) -> None:
     async with open_app(size=(110, 40), launch=write_replies(tmp_path)) as driver:
         app = driver.app

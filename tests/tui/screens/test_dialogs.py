@@ -86,6 +86,7 @@ async def test_interrupted_answer_goes_on_where_it_was_stopped(
         assert app.transcript.own_turns[-1].items[0].final_text == f"{begun} and the end."
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("typed", "notice"),
     [
@@ -122,6 +123,7 @@ async def test_arguments_that_do_not_fit_are_refused_before_anything_runs(
         assert app.session.conversation.id == conversation and app.turn is None
 
 
+@pytest.mark.long
 async def test_text_that_fills_the_context_is_a_sentence(open_app: Any, tmp_path: Path) -> None:
     options = launch(tmp_path, final("Fine."), context=2048)
     async with open_app(size=(80, 30), launch=options) as driver:

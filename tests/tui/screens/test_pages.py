@@ -22,6 +22,7 @@ def unwrapped_text(app: AgentApp) -> str:
     return "".join(screen_text(app).replace("│", "").split())
 
 
+@pytest.mark.long
 async def test_safety_page_access_and_calls_listed(open_app: Any, tmp_path: Path) -> None:
     script = tmp_path / "calls.jsonl"
     script.write_text("".join(json.dumps({"markup": markup}) + "\n" for markup in CALL))
@@ -38,6 +39,7 @@ async def test_safety_page_access_and_calls_listed(open_app: Any, tmp_path: Path
         await driver.expect_text("1 call", "6*7", "Python code in a sandbox")
 
 
+@pytest.mark.long
 async def test_safety_page_running_turn_calls_and_rules_listed(
     open_app: Any, tmp_path: Path
 ) -> None:
@@ -65,6 +67,7 @@ async def test_safety_page_running_turn_calls_and_rules_listed(
         await driver.wait_for(lambda: f"{tmp_path}/a/…" in unwrapped_text(driver.app))
 
 
+@pytest.mark.long
 async def test_ps_and_safety_list_what_runs_and_what_is_reached(
     open_app: Any, tmp_path: Path
 ) -> None:

@@ -61,6 +61,7 @@ async def test_sessions_screen_search_in_texts_opens_conversation(
     assert len(store.turns("conv_a")) == 2
 
 
+@pytest.mark.long
 async def test_sessions_screen_damaged_rows_are_named(open_app: Any, store: Store) -> None:
     for name, prompt in (("conv_a", "Where is Paris?"), ("conv_b", "Write a haiku")):
         store_conversation(store, name, prompt, "So.")
@@ -363,6 +364,7 @@ async def test_welcome_screen_example_goes_into_prompt(open_app: Any, models_tom
         await driver.expect_text("│ What is 123 * 456?")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [(30, 8), (40, 10)])
 async def test_welcome_screen_selection_stays_in_sight(
     open_app: Any, models_toml: Path, size: tuple[int, int]
@@ -387,6 +389,7 @@ async def test_examples_go_once_a_turn_begins_and_return(open_app: Any) -> None:
         await driver.expect_text("Try one of these")
 
 
+@pytest.mark.long
 async def test_pull_repository_asks_and_registers(
     open_app: Any, model_hub: ModelHub, models_toml: Path, home: Path, monkeypatch: Any
 ) -> None:
@@ -406,6 +409,7 @@ async def test_pull_repository_asks_and_registers(
     assert "[some-Q8_0]" in models_toml.read_text()
 
 
+@pytest.mark.long
 async def test_pull_offline_is_one_sentence(
     open_app: Any, models_toml: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -442,6 +446,7 @@ async def test_screens_that_are_closed_show_nothing_more(open_app: Any) -> None:
         await context._measure()
 
 
+@pytest.mark.long
 async def test_rename_and_status_show_conversation(open_app: Any, store: Store) -> None:
     async with open_app() as driver:
         await driver.pilot.press(*"/rename x", "enter")

@@ -34,6 +34,7 @@ def configured(home: Path, **servers: Any) -> dict[str, Any]:
     return {"tools": "all"}
 
 
+@pytest.mark.long
 async def test_servers_screen_tools_are_switched(
     open_app: Any,
     home: Path,
@@ -71,6 +72,7 @@ def open_in_thread(page: str) -> None:
     threading.Thread(target=lambda: asyncio.run(open_page(page))).start()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("oauth_server", [3600], indirect=True)
 async def test_servers_screen_log_in_opens_browser(
     open_app: Any,
@@ -95,6 +97,7 @@ def test_parameter_lines_odd_schema_never_fails(schema: dict[str, Any]) -> None:
     assert all(isinstance(line, Content) for line in _parameter_lines(schema))
 
 
+@pytest.mark.long
 async def test_login_is_offered_on_a_card(
     open_app: Any, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,6 +137,7 @@ async def test_login_card_leaves_letters_to_prompt(open_app: Any, home: Path) ->
             assert not card.began
 
 
+@pytest.mark.long
 async def test_login_offer_that_is_declined_or_gives_way_to_a_turn(
     open_app: Any, home: Path
 ) -> None:

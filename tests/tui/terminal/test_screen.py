@@ -72,6 +72,7 @@ def test_app_embedded_model_reasons_calls_and_answers(home: Path, tmp_path: Path
         assert b"llama" not in terminal.painted and b"ggml" not in terminal.painted
 
 
+@pytest.mark.long
 def test_app_80_columns_shows_turn(home: Path, tmp_path: Path, script: Script) -> None:
     engine = script(THINKS_CALLS, ANSWERS)
     with start_program(
@@ -89,6 +90,7 @@ def test_app_80_columns_shows_turn(home: Path, tmp_path: Path, script: Script) -
         assert terminal.wait_exit() == 0 and terminal.is_restored
 
 
+@pytest.mark.long
 def test_app_keys_right_behind_ctrl_f_are_searched(
     home: Path, tmp_path: Path, script: Script
 ) -> None:
@@ -105,6 +107,7 @@ def test_app_keys_right_behind_ctrl_f_are_searched(
         assert terminal.wait_exit() == 0 and terminal.is_restored
 
 
+@pytest.mark.long
 def test_app_keys_before_first_paint_are_in_the_prompt(
     home: Path, tmp_path: Path, script: Script
 ) -> None:
@@ -115,6 +118,7 @@ def test_app_keys_before_first_paint_are_in_the_prompt(
         assert terminal.wait_exit() == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("closes", [True, False])
 def test_app_draft_is_first_earlier_prompt_at_next_start(
     home: Path, tmp_path: Path, script: Script, closes: bool
@@ -168,6 +172,7 @@ def test_app_suspended_by_key_or_signal_continues_turn_and_draft(
         terminal.wait_for("left with 0")
 
 
+@pytest.mark.long
 def test_app_escape_stops_answer_and_next_turn_runs(
     home: Path, tmp_path: Path, script: Script
 ) -> None:
@@ -189,6 +194,7 @@ def test_app_escape_stops_answer_and_next_turn_runs(
         assert terminal.wait_exit() == 0
 
 
+@pytest.mark.long
 def test_app_resize_while_streaming_repaints(home: Path, tmp_path: Path, script: Script) -> None:
     story = thought(" ".join(f"thinking aloud {number}" for number in range(300)))
     engine = script({**hold(story, after=800), "delay_ms": 5})
@@ -218,6 +224,7 @@ def test_app_signal_restores_terminal(
         assert terminal.is_restored
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", [(), ("run", "story", "--tools", "none")])
 def test_terminal_gone_exits_in_order_without_traceback(
     home: Path, tmp_path: Path, script: Script, agent: RunAgent, command: tuple[str, ...]
@@ -288,6 +295,7 @@ def test_app_killed_terminal_is_restored_and_turn_recovered(
         assert terminal.wait_exit() == 0 and terminal.is_restored
 
 
+@pytest.mark.long
 def test_app_call_waits_for_approval_and_answer_is_retried(
     home: Path, tmp_path: Path, script: Script
 ) -> None:
@@ -312,6 +320,7 @@ def test_app_call_waits_for_approval_and_answer_is_retried(
         assert terminal.wait_exit() == 0 and terminal.is_restored
 
 
+@pytest.mark.long
 def test_app_crash_restores_terminal_and_names_log(home: Path, tmp_path: Path) -> None:
     breaks = (
         "import sys; from agent.config.launch import LaunchOptions\n"
@@ -328,6 +337,7 @@ def test_app_crash_restores_terminal_and_names_log(home: Path, tmp_path: Path) -
     assert "ZeroDivisionError" in (home / "state" / "agent.log").read_text()
 
 
+@pytest.mark.long
 def test_app_wrong_options_exit_with_one_sentence(home: Path, tmp_path: Path) -> None:
     with start_program("--model", "nonesuch", home=home, cwd=tmp_path) as terminal:
         assert terminal.wait_exit() == 2
@@ -335,6 +345,7 @@ def test_app_wrong_options_exit_with_one_sentence(home: Path, tmp_path: Path) ->
         assert b"agent: There is no model nonesuch" in terminal.painted
 
 
+@pytest.mark.long
 def test_app_start_that_failed_leaves_no_conversation(
     home: Path, tmp_path: Path, agent: RunAgent
 ) -> None:
@@ -369,6 +380,7 @@ def test_app_dumb_terminal_names_agent_run(
     assert b"\x1b" not in terminal.painted
 
 
+@pytest.mark.long
 def test_app_escape_sequences_never_reach_terminal(
     home: Path, tmp_path: Path, script: Script
 ) -> None:
@@ -402,6 +414,7 @@ def cloned(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "words",
     [
@@ -442,6 +455,7 @@ def test_app_names_results_and_errors_hold_no_sequences(
     assert not [part for part in ("\x1b]0;", "\x9b", "\u202e") if part in painted]
 
 
+@pytest.mark.long
 def test_app_ten_thousand_pasted_lines_are_one_prompt(
     home: Path, tmp_path: Path, script: Script
 ) -> None:
@@ -458,6 +472,7 @@ def test_app_ten_thousand_pasted_lines_are_one_prompt(
         assert terminal.wait_exit() == 0
 
 
+@pytest.mark.long
 def test_app_http_request_streams_live(home: Path, tmp_path: Path, script: Script) -> None:
     go = tmp_path / "go"
     thinks = thought("Somebody asks over HTTP." + " Let me see." * 20)
@@ -489,6 +504,7 @@ def test_app_http_request_streams_live(home: Path, tmp_path: Path, script: Scrip
         assert terminal.wait_exit() == 0 and terminal.is_restored
 
 
+@pytest.mark.long
 def test_app_no_color_paints_no_colour(home: Path, tmp_path: Path, script: Script) -> None:
     options = {"home": home, "cwd": tmp_path, "env": {"NO_COLOR": "1"}}
     with start_program("--engine", script(THINKS_CALLS, ANSWERS), **options) as terminal:  # type: ignore[arg-type]

@@ -28,6 +28,7 @@ def assert_call_and_answer_seen(driver: AppDriver) -> None:
     assert "waiting" in rows[-1], screen
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", SIZES)
 async def test_approval_card_call_and_answer_are_seen_at_any_size(size: tuple[int, int]) -> None:
     async with drive_app(size=size) as driver:

@@ -71,6 +71,7 @@ async def test_elicitation_form_one_key_sends_defaults() -> None:
         turn.end()
 
 
+@pytest.mark.long
 async def test_elicitation_form_values_checked_before_sent() -> None:
     async with drive_app(size=(80, 24)) as driver:
         turn = await driver.ask("hello")
@@ -94,6 +95,7 @@ async def test_elicitation_form_values_checked_before_sent() -> None:
         turn.end()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [(40, 9), (60, 12), (80, 15)])
 async def test_elicitation_form_without_room_shows_keys_and_field_with_its_error(
     size: tuple[int, int],

@@ -160,6 +160,7 @@ def test_attach_files_only_existing_files(tmp_path: Path) -> None:
         attach_files("@long", tmp_path)
 
 
+@pytest.mark.long
 def test_attach_files_reads_pdfs_and_refuses_what_is_no_text(tmp_path: Path) -> None:
     (tmp_path / "x.pdf").write_bytes(pdf("The fox sleeps."))
     (tmp_path / "notes").write_bytes("Füchse".encode("utf-16"))
@@ -262,6 +263,7 @@ PAGE = "\n".join(f"row {number}" for number in range(60))
 FOLDED = "[pasted #1:\xa060\xa0lines]"
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("keys", "expected"),
     [

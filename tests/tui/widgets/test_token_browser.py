@@ -200,6 +200,7 @@ async def test_keys_in_an_empty_stream_do_nothing() -> None:
         assert await press(app, pilot, *keys) is None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("newlines", [True, False], ids=["lines", "one line"])
 async def test_a_key_costs_what_is_on_the_screen(
     newlines: bool, monkeypatch: pytest.MonkeyPatch

@@ -63,6 +63,7 @@ async def test_token_panel_shows_probabilities_and_an_alternative_at_any_size() 
             await driver.pilot.press("escape")
 
 
+@pytest.mark.long
 async def test_token_panel_says_on_a_short_screen_why_nothing_is_known() -> None:
     async with drive_app(size=(80, 24)) as driver:
         await token_searched(driver)

@@ -56,6 +56,7 @@ async def test_tool_call_changed_files_below_result(keys: tuple[str, ...]) -> No
         turn.end()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("keys", [(), ("f2",)], ids=["panes", "conversation"])
 @pytest.mark.parametrize("cut", [False, True])
 async def test_approval_card_arguments_appear_once(keys: tuple[str, ...], cut: bool) -> None:

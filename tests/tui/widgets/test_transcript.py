@@ -76,6 +76,7 @@ async def test_running_turn_panes_as_high_as_text_fold_at_end() -> None:
         assert not driver.app.query(TurnPanes)
 
 
+@pytest.mark.long
 async def test_folded_turn_leaves_no_widget_nor_what_it_painted() -> None:
     async with drive_app(size=(100, 30)) as driver:
         painted: list[weakref.ref[StylesCache]] = []
@@ -93,6 +94,7 @@ async def test_folded_turn_leaves_no_widget_nor_what_it_painted() -> None:
         assert last > 8 and not [each for each in painted[:-last] if each() is not None]
 
 
+@pytest.mark.long
 async def test_ended_turn_keeps_its_texts_once() -> None:
     async with drive_app(size=(100, 30)) as driver:
         turn = await driver.ask("the question")
@@ -188,6 +190,7 @@ def test_visible_range_grows_towards_viewport(mounted: range, top: int, expected
     assert visible_range([10] * 100, mounted, top, 20) == expected
 
 
+@pytest.mark.long
 async def test_transcript_long_conversation_mounts_little() -> None:
     async with drive_app(many_turns_session(), size=(80, 24)) as driver:
         await driver.expect_text(f"line 8 of answer {TURNS - 1}")
@@ -346,6 +349,7 @@ async def test_ctrl_end_leads_to_end_from_focused_item() -> None:
 # --- one turn of many calls ---
 
 
+@pytest.mark.long
 async def test_transcript_turn_of_many_calls_mounts_few() -> None:
     async with drive_app(single_turn_session(), size=(80, 24)) as driver:
         await driver.expect_text("the answer")
@@ -400,6 +404,7 @@ async def test_transcript_search_reaches_and_expands_far_item() -> None:
         await driver.expect_text(f"line 13 of call {CALLS - 1}")
 
 
+@pytest.mark.long
 async def test_transcript_expanded_item_stays_expanded() -> None:
     async with drive_app(single_turn_session(), size=(80, 40)) as driver:
         await driver.expect_text("the answer")

@@ -16,6 +16,7 @@ from tui.widgets.turn_times import TurnTimes
 KINDS = ("prefill", "reasoning", "arguments python", "tool python", "answer", "tokens per second")
 
 
+@pytest.mark.long
 async def test_times_of_a_turn_come_and_go(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, restored_logging: None
 ) -> None:

@@ -107,6 +107,7 @@ def gate(encoding: HarmonyEncoding) -> Iterator[threading.Event]:
     gate.set()
 
 
+@pytest.mark.long
 async def test_waiting_for_a_grammar_blocks_no_other_request(
     tiny_engine: LlamaEngine,
     requests: list[Request],

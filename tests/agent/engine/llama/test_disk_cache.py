@@ -152,6 +152,7 @@ def test_what_is_computed_aside_makes_way_for_files(gguf: Path, tmp_path: Path) 
         assert same(conversation, expected[1]) and conversation.cached == 1499
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("common", [1500, 1400, 513, 512, 511, 65, 63])
 def test_full_attention_restores_any_length(plain: Path, tmp_path: Path, common: int) -> None:
     process(plain, tmp_path, IDS[:1500], max_tokens=0)
@@ -213,6 +214,7 @@ def test_private_request_leaves_its_head_alone(gguf: Path, tmp_path: Path) -> No
     assert len(segments(tmp_path)) == 2, "the head's"
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("where", ["header", "state", "end", "cut", "empty"])
 def test_damaged_segment_is_ignored(
     gguf: Path, tmp_path: Path, where: str, caplog: pytest.LogCaptureFixture
@@ -246,6 +248,7 @@ def test_folder_that_cannot_be_written_is_no_failure(gguf: Path, tmp_path: Path)
     assert len(reply.ids) == 24
 
 
+@pytest.mark.long
 def test_restore_beside_a_stream_changes_neither(gguf: Path, tmp_path: Path) -> None:
     process(gguf, tmp_path, IDS[:2900], max_tokens=0)
     (anew,) = process(gguf, None, IDS[:2900])

@@ -95,6 +95,7 @@ def run_prompt(cache: PrefixCache, ids: list[int], draft: bool = False) -> tuple
     return sequence, cached
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     "back",
     [
@@ -137,6 +138,7 @@ def test_truncate_beyond_the_window_would_be_noticed(
     assert np.abs(feed(sequence, prompt) - reference_logits(reference, prompt, 400)).max() > 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("at", [600, 1000, 1024])
 def test_truncate_to_a_checkpoint_changes_no_bit(
     sequence: KvSequence, reference: KvSequence, at: int
@@ -150,6 +152,7 @@ def test_truncate_to_a_checkpoint_changes_no_bit(
     assert np.array_equal(reused, reference_logits(reference, prompt, at))
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("back", [0, 1, 31, 32, 33, 500, 1000])
 def test_copy_prefix_is_exact_and_leaves_the_source_alone(
     cache: PrefixCache, reference: KvSequence, back: int
@@ -176,6 +179,7 @@ def test_copy_prefix_is_exact_and_leaves_the_source_alone(
     )
 
 
+@pytest.mark.long
 def test_copy_prefix_shares_cells(cache: PrefixCache, reference: KvSequence) -> None:
     first, *others = cache.sequences
     feed(first, IDS[:2500])
@@ -192,6 +196,7 @@ def test_copy_prefix_shares_cells(cache: PrefixCache, reference: KvSequence) -> 
         )
 
 
+@pytest.mark.long
 def test_acquire_random_prompts_stays_exact(cache: PrefixCache, reference: KvSequence) -> None:
     choose = random.Random(1)
     for _ in range(20):

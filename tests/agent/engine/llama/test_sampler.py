@@ -81,6 +81,7 @@ def name(s: Sampling) -> str:
     return ", ".join(f"{name} {value}" for name, value in changed) or "default"
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("s", SETTINGS, ids=name)
 @pytest.mark.parametrize("spread", [0.5, 3.0, 8.0])
 def test_sample_follows_the_exact_distribution(s: Sampling, spread: float) -> None:
@@ -89,6 +90,7 @@ def test_sample_follows_the_exact_distribution(s: Sampling, spread: float) -> No
     assert_drawn_from(logits, seeded, exact(logits, s))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("spread", [0.5, 3.0])
 def test_sample_from_201088_tokens_is_exact(spread: float) -> None:
     logits = random_logits(201_088, spread)
@@ -299,6 +301,7 @@ class FixedConstraint:
         return np.flatnonzero(self._allowed)
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("s", SETTINGS, ids=name)
 @pytest.mark.parametrize("share", [0.9, 0.1])
 def test_constraint_gives_the_conditional_distribution(s: Sampling, share: float) -> None:

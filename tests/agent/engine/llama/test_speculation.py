@@ -621,6 +621,7 @@ async def test_engine_drafts_fill_the_context_exactly(gguf: Path) -> None:
     await engine.close()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("free_steps")
 async def test_embedded_model_writes_the_same_with_drafts(
     tiny_gguf: Path, form: HarmonyFormat

@@ -113,6 +113,7 @@ def test_argument_grammar_without_properties(harmony_format: HarmonyFormat) -> N
     assert accepted_prefix(harmony_format, anything, '{"a":1}') == ('{"a":1}', True)
 
 
+@pytest.mark.long
 def test_string_grammar_does_not_limit_digits(harmony_format: HarmonyFormat) -> None:
     text = '"' + "9" * 1000 + '"'
     for schema in ({"type": "string"}, {"type": "string", "pattern": "^[0-9]{1000}$"}, {}):
@@ -227,6 +228,7 @@ def parse(harmony_format: HarmonyFormat, ids: list[int]) -> list[Any]:
     return [*harmony_format.parser(Recipients(NAMES, TOOL_ALIASES)).feed(ids)]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("seed", range(40))
 @pytest.mark.parametrize(
     "options",
@@ -413,6 +415,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("grammar", HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile_grammar_raises_error(harmony_format: HarmonyFormat, grammar: Grammar) -> None:
     with pytest.raises(GrammarError):

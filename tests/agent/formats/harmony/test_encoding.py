@@ -48,6 +48,7 @@ def write_gguf(path: Path, tokens: list[str]) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_ranks_from_gguf_equal_original(gpt_oss: Path) -> None:
     assert encoding.ranks_from_gguf(gpt_oss) == tiny.ranks()
 
@@ -70,6 +71,7 @@ def test_load_encoding_on_full_disk_raises_error(tmp_path: Path) -> None:
         encoding._load(tiny.ranks, tmp_path)
 
 
+@pytest.mark.long
 def test_ranks_other_tokenizer_raises_error(gguf: Path, tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="is not o200k_harmony"):
         encoding.ranks_from_gguf(gguf)
@@ -125,6 +127,7 @@ def encode(ranks: str, folder: Path) -> str:
 HI = "[3686, 220, 200007]"
 
 
+@pytest.mark.long
 def test_load_encoding_caches_file(tmp_path: Path) -> None:
     assert encode("file", tmp_path / "new" / "folder") == HI
     assert [file.name for file in (tmp_path / "new" / "folder").iterdir()] == [encoding.RANKS_FILE]

@@ -338,6 +338,7 @@ def test_parse_unknown_tools_keeps_raw_names(encoding: HarmonyEncoding) -> None:
     assert opened == Opened(SegmentKind.TOOL, "any.thing", "any.thing")
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     "repeated", [[token] for token in harmony_streams.SPECIALS + harmony_streams.ODD[:4]]
 )

@@ -175,6 +175,7 @@ def test_rendered_text_parses_back(
     assert renderer.user_message(text)[-1] == renderer.tool_result("python", text)[-1] == 200007
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("run", ["a", "-", " ", "\n", "क्ष", "漢"])
 def test_render_long_run_stays_fast(
     encoding: HarmonyEncoding, renderer: HarmonyFormat, run: str
@@ -201,6 +202,7 @@ def test_render_ordinary_text_same_tokens(
 _PIECES = st.sampled_from([*"aZé漢한क्0٣²½ \n\t'’.,;-/_=(🙂\u0301", "don't", "  ", "\n\n", " /"])
 
 
+@pytest.mark.long
 @given(st.lists(_PIECES, min_size=40, max_size=120))
 def test_tokenizer_chunks_keep_tokens(encoding: HarmonyEncoding, pieces: list[str]) -> None:
     text = "".join(pieces)

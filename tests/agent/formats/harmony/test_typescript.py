@@ -286,6 +286,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.long
 @example(schema={"type": "object", "default": float("inf")})
 @example(schema={"type": "object", "default": 10**400})
 @given(schema=json_values)

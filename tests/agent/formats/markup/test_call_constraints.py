@@ -215,6 +215,7 @@ def check_calls(reading: Reading) -> int:
 EVERY = pytest.mark.parametrize(("name", "spelled"), FORMATS)
 
 
+@pytest.mark.sampled(6)
 @EVERY
 def test_required_call_fits_schema(name: str, spelled: bool) -> None:
     form, count = family_format(name, spelled=spelled), 0

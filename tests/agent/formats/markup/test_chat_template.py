@@ -146,6 +146,7 @@ ENDS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ENDS)
 def test_message_ends_otherwise_in_the_last_message(name: str) -> None:
     frames = ChatTemplate(ENDS[name]).frames

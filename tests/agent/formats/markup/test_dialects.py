@@ -77,6 +77,7 @@ def test_parse_long_tokens_gives_texts_of_bytes(harness: DialectHarness, seed: i
     assert summarise(parser.feed(words) + parser.finish()) == summarise(harness.events(ids))
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("harness", HARNESSES, ids=[r.syntax.name for r in HARNESSES])
 @pytest.mark.parametrize(
     "unit", ["<", "`", " ", "\n", "{", '"', "<tool_call>", "<tool_call>{", "x"]

@@ -359,6 +359,7 @@ def test_open_call_parses_as_call(name: str, qwen_format: MarkupFormat) -> None:
 # --- templates --------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     "source",
     [

@@ -104,6 +104,7 @@ def test_invalid_response_template_raises_error(template: dict[str, Any]) -> Non
         load_response_template(template, "models.toml")
 
 
+@pytest.mark.long
 def test_response_template_of_settings_goes_before_the_repository_s(qwen_gguf: Path) -> None:
     def source(template: dict[str, Any] | None) -> str:
         form = detect.load_format(qwen_gguf, "auto", template)

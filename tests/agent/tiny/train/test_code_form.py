@@ -70,6 +70,7 @@ def test_follow_up_has_the_result_before_in_its_form(
     assert code_form.form(one, request_text, False) == (thought, written)
 
 
+@pytest.mark.long
 def test_entries_with_the_same_code_think_the_same() -> None:
     pairs = {
         (code_form._code(one), one.fields.get("after"), code_form._kinds(one)): set[str]()

@@ -36,6 +36,7 @@ def test_corpus_table_is_wide(table: str, least: int) -> None:
     assert sum(len(entry.requests) for entry in corpus.entries(table)) >= least
 
 
+@pytest.mark.long
 def test_corpus_shares_no_request_with_evaluation_lists() -> None:
     requests = {
         " ".join(line.lower().split())
@@ -84,6 +85,7 @@ def test_run_code_that_never_ends_is_stopped() -> None:
         corpus.run_code("while True:\n    pass\n1")
 
 
+@pytest.mark.long
 def test_conversations_calls_fit_their_schemas() -> None:
     """As tokens: every call of a function is JSON of its schema, and every code gives its result."""
     rng = random.Random(11)

@@ -12,6 +12,7 @@ from agent.tiny.train.dialogues import Talker
 from agent.tiny.train.mixture import Mixture
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("text", "value", "context"),
     [
@@ -31,6 +32,7 @@ def test_value_context(text: str, value: str, context: str) -> None:
     assert value_context(text, value) == context
 
 
+@pytest.mark.long
 def test_follow_up_changes_a_value_of_the_request() -> None:
     rng = random.Random(8)
     mixture = Mixture(Talker(rng, "train", True, [], data.clean, data.encode), [])

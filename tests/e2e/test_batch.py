@@ -150,7 +150,7 @@ def test_batch_results_that_cannot_be_read_again_are_refused(
     assert [path.name for path in source.parent.glob("*") if path.is_file()] == ["in.jsonl"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_batch_on_a_full_disk_says_so_and_goes_on_later(
     agent: RunAgent, files: tuple[Path, Path], home: Path
 ) -> None:

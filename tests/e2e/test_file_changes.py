@@ -23,7 +23,7 @@ STOP = call("touch late; sleep 500", 10_000)
 DONE = "<|channel|>final<|message|>Done.<|return|>"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_run_commands_changed_files_on_stderr_and_in_events(
     agent: RunAgent, script: Callable[..., str], tmp_path: Path
 ) -> None:

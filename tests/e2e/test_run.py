@@ -466,6 +466,7 @@ def run_unread(
     return process
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGHUP, 129)]
 )

@@ -159,7 +159,7 @@ def test_mcp_odd_schemas_run_completes(agent: RunAgent, script: Script, number: 
     assert call["output"] == f"'tool_00{number}'" or "schema" in call["error"]["message"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_mcp_server_killed_no_orphans(agent: RunAgent, script: Script, tmp_path: Path) -> None:
     note = tmp_path / "pid"
     ran = agent(

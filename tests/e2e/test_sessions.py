@@ -130,6 +130,7 @@ def test_sessions_delete_keeps_branches(
     assert empty.code == 0 and "No conversations yet" in empty.err
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("wrong", ["", "c", "conv", "conv_", "{7}", "conv_{7}", " ", "%", "_"])
 def test_sessions_id_shorter_than_listed_is_refused(
     agent: RunAgent, session: dict[str, Any], wrong: str

@@ -233,7 +233,7 @@ async def test_serve_model_file_missing_recovers_when_back(
     assert (await served.post(body)).status_code == 200
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="needs RLIMIT_AS")
 @pytest.mark.parametrize("mebibytes", [450, 500, 550])
 def test_load_too_little_memory_one_sentence(home: Path, tiny_gguf: Path, mebibytes: int) -> None:

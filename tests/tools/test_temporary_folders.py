@@ -91,7 +91,7 @@ SLEEP = (
 ANSWER = "<|channel|>final<|message|>Done.<|return|>"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_run_killed_next_start_clears_its_folders(
     agent: RunAgent, home: Path, script: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -359,7 +359,7 @@ async def test_mcp_serve_http_needs_key(home: Path) -> None:
         assert await asyncio.to_thread(process.wait, HANG_SECONDS) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_mcp_serve_http_ends_streams_that_wait(home: Path) -> None:
     """The stream of a GET and that of a subscription end as any response does, and with them the
     program."""

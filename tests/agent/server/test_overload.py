@@ -17,7 +17,7 @@ from tests.support.scripts import HELLO
 from tests.support.websocket import error_event, open_socket, request_events
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_engine_queue_full_status_429(serve: Serve) -> None:
     served = await serve(temperature=0, loop_guard=False)
     await served.runtime.ready()

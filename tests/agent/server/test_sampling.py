@@ -107,7 +107,7 @@ async def test_logit_bias_bans_token(serve: Serve) -> None:
     assert banned_token["token"] not in [token.token for token in logprobs.content]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_sampling_settings_take_effect(serve: Serve) -> None:
     served = await serve()
     noise = {str(token): 100 for token in range(150_000, 150_800)}

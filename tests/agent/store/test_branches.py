@@ -25,7 +25,7 @@ async def ask(runtime: Runtime, conversation: Conversation, text: str) -> tuple[
     return prompt, response.usage.input_tokens_details.cached_tokens
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_retry_and_edit_reuse_shared_prefix(make_runtime: MakeRuntime) -> None:
     runtime = await make_runtime()
     conversation = Conversation("c")

@@ -85,7 +85,7 @@ def test_killed_turn_keeps_noted_text_and_can_continue(
     assert after.id == before.id and after.entries[:4] == before.entries
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_killed_turn_keeps_output_of_running_call(
     home: Path, tmp_path: Path, script: Callable[..., str]
 ) -> None:

@@ -137,6 +137,6 @@ def test_expanded_file_is_gpt_oss_gguf(tiny_gguf: Path) -> None:
     assert "blk.0.attn_sinks.weight" in names
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_expansion_is_deterministic(tiny_gguf: Path, tmp_path: Path) -> None:
     assert expand.ensure(tmp_path).read_bytes() == tiny_gguf.read_bytes()

@@ -191,7 +191,7 @@ async def test_browser_pages_separate_by_conversation(site: str, tmp_path: Path)
         await run("c")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_open_html_json_pdf_source(browser: Browsing, site: str) -> None:
     listed = await browser("open", id=f"{site}/list")
     assert "【29†Item 29】" in listed, "a page of links keeps them"

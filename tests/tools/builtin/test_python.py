@@ -409,7 +409,7 @@ async def test_python_numpy_works(confined: Interpreter) -> None:
     assert await confined("import numpy; int((numpy.ones((50, 50)) @ numpy.ones(50))[0])") == "50"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_python_figures_are_saved(confined: Interpreter) -> None:
     pytest.importorskip("matplotlib")
     code = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()"

@@ -293,7 +293,7 @@ async def test_exec_fork_and_memory_bombs_bounded(shell: Commands, children: Chi
     assert not children()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_exec_supervisor_cannot_be_stopped(shell: Commands, children: Children) -> None:
     forks = "touch go; for i in $(seq 200); do setsid sleep 20 & sleep 0.02; done; wait"
     for stop in ("STOP", "KILL"):
@@ -304,7 +304,7 @@ async def test_exec_supervisor_cannot_be_stopped(shell: Commands, children: Chil
         assert not children()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_exec_socket_buffers_bounded(shell: Commands) -> None:
     code = """import os, socket, time
 for _ in range(2): os.fork()

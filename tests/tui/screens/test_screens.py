@@ -245,7 +245,7 @@ async def test_models_screen_other_model_continues_conversation(
 # --- the first start ---
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_welcome_screen_imports_servers_and_shows_once(
     open_app: Any, models_toml: Path, tmp_path: Path
 ) -> None:

@@ -80,7 +80,7 @@ def test_paste_scanner_typing_between_pastes_passes() -> None:
     assert marked.scan(f"x{END}") == f"x{END}"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_app_hostile_paste_neither_sends_nor_leaves(home: Path, tmp_path: Path) -> None:
     script = tmp_path / "script.jsonl"
     script.write_text(json.dumps({"markup": "<|channel|>final<|message|>Heard.<|return|>"}))

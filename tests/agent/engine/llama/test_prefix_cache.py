@@ -277,7 +277,7 @@ def test_evict_spares_busy_sequences(cache: PrefixCache) -> None:
     assert cache.evict() and not cache.evict()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_checkpoints_are_limited_and_spread_evenly(sequence: KvSequence) -> None:
     for length in range(20, 2300, 50):
         feed(sequence, IDS, length)

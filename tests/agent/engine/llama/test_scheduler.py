@@ -190,7 +190,7 @@ async def test_engine_idle_sequences_are_evicted(gguf: Path) -> None:
     await engine.close()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_engine_requests_beyond_the_cells_run_in_turn(gguf: Path) -> None:
     engine = await load_engine(gguf, context=1024, sequences=4)
     requests = [greedy_request(random_prompt(300, seed), 300) for seed in range(5)]

@@ -91,29 +91,36 @@ class AppMonkey:
             await self._check()
 
     async def _check(self) -> None:
-        """Go back to the prompt, as a person can, and type a letter: it goes there, or into a list that a
-        command opens just then."""
+        """Go back to the prompt, as a person can, and type a letter. Where a command opens a list just
+        then, the letter is the list's."""
+        typed = False
+        for _ in range(8):
+            if typed := await self._type_letter():
+                break
+        assert typed, self._state()
+        self._driver.app.prompt.clear()
+
+    async def _type_letter(self) -> bool:
         app, pilot = self._driver.app, self._driver.pilot
         for _ in range(8):
-            for _ in range(8):
-                if app.screen is app.default_screen:
-                    break
-                await pilot.press("escape")
-            assert app.is_running and app._exception is None, self._recent()
-            state = f"{self._recent()}\n{screen_text(app)}"
-            assert app.screen is app.default_screen, state
-            app.prompt.focus()
-            app.prompt.clear()
-            await pilot.press("q")
-            # A prompt that could not be sent may have gone back into the input, before what is typed.
-            await wait_until(
-                lambda: app.prompt.text.endswith("q") or app.screen is not app.default_screen,
-                lambda: f"{state}\nnow:\n{screen_text(app)}",
-            )
-            if app.prompt.text.endswith("q"):
+            if app.screen is app.default_screen:
                 break
-        assert app.prompt.text.endswith("q"), f"{app.prompt.text!r} in the prompt\n{state}"
+            await pilot.press("escape")
+        assert app.is_running and app._exception is None, self._recent()
+        assert app.screen is app.default_screen, self._state()
+        app.prompt.focus()
         app.prompt.clear()
+        await pilot.press("q")
+
+        # A prompt that could not be sent may have gone back into the input, before what is typed.
+        def typed() -> bool:
+            return app.prompt.text.endswith("q")
+
+        await wait_until(lambda: typed() or app.screen is not app.default_screen, self._state)
+        return typed()
+
+    def _state(self) -> str:
+        return f"{self._recent()}\n{screen_text(self._driver.app)}"
 
     def _recent(self) -> str:
         return "\n".join(self.played[-25:])

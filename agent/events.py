@@ -220,12 +220,12 @@ class WebSearchCallItem(WireModel):
 
 
 class ToolSearchCallItem(WireModel):
-    """A search for tools that the request defers."""
+    """A search for tools: for those that the request defers, or one that the client runs."""
 
     id: str
     type: Literal["tool_search_call"] = "tool_search_call"
-    call_id: None = None
-    execution: Literal["server"] = "server"
+    call_id: str | None = None
+    execution: Literal["server", "client"] = "server"
     arguments: dict[str, Any]
     status: Literal["in_progress", "completed", "incomplete"] = "in_progress"
 
@@ -268,6 +268,8 @@ def client_tool(item: Item) -> str | None:
             | CustomToolCallItem(name=name, namespace=space)
         ):
             return qualified_name(name, space)
+        case ToolSearchCallItem(execution="client"):
+            return "tool_search"
         case _:
             return None
 

@@ -147,6 +147,8 @@ class FunctionTool:
     grammar: Grammar | None = None
     deferred: bool = False
     """The prompt does not declare it: the model finds it by a search."""
+    search: bool = False
+    """It is the client's own search for further tools."""
 
     @property
     def model_name(self) -> str:

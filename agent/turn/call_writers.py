@@ -73,6 +73,23 @@ class FunctionCallWriter(ItemWriter, CallWriter):
         self.close_item(arguments=arguments, status="completed" if complete else "incomplete")
 
 
+class ClientSearchWriter(FunctionCallWriter):
+    """Writes a ``tool_search_call`` that the client runs; its arguments are shown once complete."""
+
+    def __init__(self, output: Output, function: FunctionTool) -> None:
+        self.server, self.name = "", function.name
+        item = ev.ToolSearchCallItem(
+            id=new_id("tsc"), call_id=new_id("call"), execution="client", arguments={}
+        )
+        ItemWriter.__init__(self, output, item)
+
+    def delta(self, text: str) -> None: ...
+
+    def close(self, arguments: str, complete: bool) -> None:
+        parsed, status = json.loads(arguments), "completed" if complete else "incomplete"
+        self.close_item(arguments=parsed, status=status)
+
+
 class CustomCallWriter(ItemWriter, CallWriter):
     """Writes a call of a client's custom tool, whose input is a text."""
 

@@ -42,6 +42,7 @@ from agent.turn.call_writers import (
     INTERRUPTED_CODE,
     ApprovalRequestWriter,
     CallWriter,
+    ClientSearchWriter,
     CodeWriter,
     CustomCallWriter,
     FunctionCallWriter,
@@ -114,6 +115,7 @@ class ToolCall:
         if opened.kind is SegmentKind.TOOL and self.tool is None:
             function = declared.client_functions[self.recipient]
             client_writer = CustomCallWriter if function.custom else FunctionCallWriter
+            client_writer = ClientSearchWriter if function.search else client_writer
             self.writer = client_writer(self._context.output, function)
             return
         self.writer = self._open_server_writer(opened, approval_request_id)

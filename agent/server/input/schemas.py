@@ -176,6 +176,9 @@ class RequestOther(RequestModel):
     container: Any = None
     external_web_access: bool | None = None
     search_context_size: Literal["low", "medium", "high"] | None = None
+    execution: Literal["server", "client"] | None = None
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
 
 
 def _tool_tag(tool: object) -> str | None:

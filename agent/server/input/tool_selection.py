@@ -61,6 +61,8 @@ class SelectedTools:
                 self.functions += [_function(tool, name) for tool in requested.tools]
             case schemas.RequestMcp():
                 self._add_server(requested, param, exposed)
+            case schemas.RequestOther(type="tool_search", execution="client"):
+                self.functions.append(_client_search(requested))
             case schemas.RequestOther(type="code_interpreter"):
                 self._add_python(requested, param, exposed, refuses)
             case schemas.RequestOther(type=kind) if kind.startswith("web_search"):
@@ -133,7 +135,11 @@ def without_calls(
     """The request to a model whose calls cannot be parsed, without tools. Those that clients add by
     habit stay: they are left out as always. Raises ApiError, unless ``lenient``."""
     habitual = ("web_search", *HABITUAL_TOOLS)
-    called = [one for one in declared if not one.tool.type.startswith(habitual)]
+    called = [
+        one
+        for one in declared
+        if not one.tool.type.startswith(habitual) or getattr(one.tool, "execution", "") == "client"
+    ]
     if not called:
         return request, declared
     param = "tools" if called[0].is_own else called[0].param
@@ -181,10 +187,12 @@ def apply_tool_choice(selected: SelectedTools, request: schemas.CreateResponse) 
         case "required":
             chosen = replace(selected, tool_choice="must")
         case schemas.ToolChoice(type="allowed_tools", mode=mode, tools=list(entries)):
-            choices = {}
+            choices, left_out = {}, {*selected.unavailable}
+            if not any(function.search for function in selected.functions):
+                left_out.add("tool_search")
             for index, entry in enumerate(entries):
                 choice = _tool_reference(entry, param := f"tool_choice.tools[{index}]")
-                if choice.type not in (*selected.unavailable, "tool_search"):
+                if choice.type not in left_out:
                     choices[param] = choice
             chosen = _restricted_to(choices, selected, "must" if mode == "required" else "may")
         case schemas.ToolChoice(type=kind) if (
@@ -234,6 +242,8 @@ def _tool_reference(entry: dict[str, Any], param: str) -> schemas.ToolChoice:
 def _is_function(function: FunctionTool, choice: schemas.ToolChoice) -> bool:
     if choice.type == "namespace":
         return choice.name == function.namespace
+    if function.search:
+        return choice.type == "tool_search"
     kind = "custom" if function.custom else "function"
     return (choice.type, choice.name) == (kind, function.name)
 
@@ -275,8 +285,11 @@ def _check_container(container: object, param: str) -> None:
 
 def _is_search(tool: schemas.RequestTool) -> bool:
     """Whether it is a search for tools that this server runs."""
-    is_search = isinstance(tool, schemas.RequestOther) and tool.type == "tool_search"
-    return is_search and (tool.model_extra or {}).get("execution") in (None, "server")
+    match tool:
+        case schemas.RequestOther(type="tool_search", execution=execution):
+            return execution != "client"
+        case _:
+            return False
 
 
 def _deferred_params(declared: Iterable[DeclaredTool]) -> Iterator[str]:
@@ -323,6 +336,13 @@ def _function(
         grammar=grammar,
         deferred=tool.defer_loading is True,
     )
+
+
+def _client_search(tool: schemas.RequestOther) -> FunctionTool:
+    """The client's own search for tools, as a function."""
+    description = tool.description or "Finds further tools; those that it finds can then be called."
+    query = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
+    return FunctionTool("tool_search", description, tool.parameters or query, search=True)
 
 
 def describe_tools(form: Format, tools: Sequence[schemas.RequestTool]) -> str:

@@ -104,6 +104,9 @@ def required_input(response: ev.Response) -> list[dict[str, str]]:
             needed.append({"type": "mcp_approval_response", "approval_request_id": item.id})
         elif ev.client_tool(item) and getattr(item, "status", None) != "incomplete":
             call = {"type": f"{item.type}_output", "call_id": str(getattr(item, "call_id", ""))}
-            name = {"name": item.name} if isinstance(item, ev.FunctionCallItem) else {}
-            needed.append(call | name)
+            if isinstance(item, ev.FunctionCallItem):
+                call["name"] = item.name
+            elif isinstance(item, ev.ToolSearchCallItem):
+                call |= {"type": "tool_search_output", "execution": "client"}
+            needed.append(call)
     return needed

@@ -89,6 +89,67 @@ async def test_deferral_needs_a_search_of_this_server(serve: Serve) -> None:
     assert answer.headers["agent-ignored"] == "tools[1]", "nothing to search"
 
 
+async def test_search_that_the_client_runs(serve: Serve) -> None:
+    found = call("functions.tool_search", words=["weather"])
+    served = await serve(found, call("functions.get_weather", city="Oslo"), final("ok"))
+    words = {"type": "array", "items": {"type": "string"}}
+    parameters = {"type": "object", "properties": {"words": words}, "required": ["words"]}
+    search = {"type": "tool_search", "execution": "client", "parameters": parameters}
+    search |= {"description": "Finds apps."}
+    events = await served.stream(input="x", tools=[search])
+    response = check(events)
+    (item,) = response["output"]
+    assert (item["type"], item["execution"]) == ("tool_search_call", "client")
+    assert (item["arguments"], item["status"]) == ({"words": ["weather"]}, "completed")
+    assert response["tools"] == [search]
+    assert "// Finds apps.\ntype tool_search = (_: {\nwords: string[]," in engine_markup(served)
+    output = {"type": "tool_search_output", "call_id": item["call_id"], "execution": "client"}
+    output |= {"status": "completed", "tools": [WEATHER]}
+    for history in (
+        {"previous_response_id": response["id"], "input": [output]},
+        {"input": [{"role": "user", "content": "x"}, item, output]},
+    ):
+        response = check(await served.stream(tools=[search], **history))
+        assert response["output"][-1]["type"] in ("function_call", "message")
+        assert "Found: get_weather." in engine_markup(served)
+        assert "type get_weather = " in engine_markup(served)
+
+
+async def test_search_that_the_client_runs_is_deleted_with_its_output(serve: Serve) -> None:
+    served = await serve(call("tool_search", query="weather"), final("Cold."), final("ok"))
+    client = served.client()
+    conversation = (await client.conversations.create()).id
+    tools: Any = [{"type": "tool_search", "execution": "client"}]
+    body: Any = {"conversation": conversation, "tools": tools}
+    first = await client.responses.create(input="x", **body)
+    (made,) = first.output
+    assert isinstance(made, ResponseToolSearchCall) and made.call_id is not None
+    found = {"call_id": made.call_id, "execution": "client", "tools": [WEATHER]}
+    assert (
+        await client.responses.create(input=[{"type": "tool_search_output", **found}], **body)
+    ).output_text == "Cold."
+    await client.conversations.items.delete(made.id, conversation_id=conversation)
+    page = await client.conversations.items.list(conversation, limit=100)
+    assert {item.type for item in page.data} == {"message"}
+    assert (await client.responses.create(input="y", **body)).output_text == "ok"
+    assert "weather" not in engine_markup(served).lower()
+
+
+async def test_search_that_the_client_runs_can_be_chosen(serve: Serve) -> None:
+    served = await serve(call("tool_search", query="x"), final("ok"))
+    search = {"type": "tool_search", "execution": "client"}
+    allowed: dict[str, Any] = {"type": "allowed_tools", "mode": "auto", "tools": [search]}
+    body = {"input": "x", "tools": [WEATHER, search]}
+    response = check(await served.stream(**body, tool_choice=allowed))
+    assert response["output"][-1]["arguments"] == {"query": "x"}
+    assert "get_weather" not in engine_markup(served)
+    allowed["tools"] = [{"type": "function", "name": "get_weather"}]
+    check(await served.stream(**body, tool_choice=allowed))
+    assert "tool_search" not in engine_markup(served)
+    wrong = await served.post({"input": "x", "tools": [{**search, "parameters": []}]})
+    assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "tools[0].parameters")
+
+
 async def test_choice_holds_for_deferred_tools(serve: Serve) -> None:
     served = await serve(FIND, final("ok"), final("ok"))
     allowed: dict[str, Any] = {"type": "allowed_tools", "mode": "auto"}

@@ -166,6 +166,7 @@ DIFFERENCES = {
         .input[].summary[].type: string | constants
         - .input[].svg_usage
         .input[].text.format.type: 'json_object' |
+        + .input[].tools[].execution
         .input[].tools[].allowed_callers[]: | 'programmatic'
         - .input[].tools[].annotations
         - .input[].tools[].async
@@ -197,6 +198,7 @@ DIFFERENCES = {
         .tools[].allowed_callers[]: | 'programmatic'
         - .tools[].async
         .tools[].connector_id: string | constants
+        + .tools[].execution
         - .tools[].filters
         - .tools[].output_schema
         .tools[].tools[].allowed_callers[]: | 'programmatic'
@@ -270,6 +272,7 @@ DIFFERENCES = {
         - .items[].tools[].annotations
         - .items[].tools[].async
         .items[].tools[].connector_id: string | constants
+        + .items[].tools[].execution
         - .items[].tools[].filters
         - .items[].tools[].input_schema
         - .items[].tools[].output_schema
@@ -312,7 +315,6 @@ DIFFERENCES = {
         - .output[].error.moderation_details
         - .output[].error.param
         - .output[].error.type
-        .output[].execution: | 'client'
         - .output[].fingerprint
         - .output[].max_output_length
         - .output[].operation

@@ -159,6 +159,20 @@ async def test_steer_waits_for_results_of_the_client(serve: Serve, tmp_path: Pat
         assert "too late" not in markup
 
 
+async def test_steer_waits_for_a_search_of_the_client(serve: Serve, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    search = {"type": "tool_search", "execution": "client"}
+    first = hold(thought("Weather.") + call("tool_search", query="weather"), 4, go)
+    async with running(serve, go, first, body={"tools": [search]}) as run:
+        await run.steer("and be brief")
+        go.touch()
+        run.events += await read_until(run.client, "response.steer.pending")
+        events, steers = apart(run.events)
+        call_id = check(events)["output"][1]["call_id"]
+        needed = {"type": "tool_search_output", "call_id": call_id, "execution": "client"}
+        assert steers[-1]["required_input"] == [needed]
+
+
 async def test_steer_comes_back_where_no_response_can_follow(serve: Serve, tmp_path: Path) -> None:
     go = tmp_path / "go"
     spoken = [{"type": "message", "role": "user", "content": [{"type": "input_file"}]}]

@@ -493,7 +493,7 @@ async def test_web_search_without_browser_is_not_declared(serve: Serve) -> None:
 
 async def test_unknown_tool_type_is_left_out(serve: Serve) -> None:
     served = await serve(HELLO)
-    offered = [WEATHER, {"type": "tool_search", "execution": "client"}]
+    offered = [WEATHER, {"type": "tool_search"}]
     answer = await served.post({"input": "x", "tools": offered})
     assert answer.headers["agent-ignored"] == "tools[1]"
     assert answer.json()["tools"] == [WEATHER], "what the model is told of"

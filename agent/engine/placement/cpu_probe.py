@@ -179,7 +179,10 @@ async def recover_from_crash(
 ) -> None:
     """Probe what of llama.cpp works here if an earlier process died while it loaded; two crashes in a
     row with repacked weights forbid these. Raises EngineError if it always crashes."""
-    for marker in cache_folder.glob("loading-*.json"):
+    markers: list[Path] = []
+    with suppress(OSError):  # a disk that fails says nothing of a crash
+        markers.extend(cache_folder.glob("loading-*.json"))
+    for marker in markers:
         if _is_running(marker):
             continue
         types, repacked = _read_marker(marker)

@@ -1,5 +1,6 @@
 """What llama.cpp can do on this machine: tried in a child process, and stored."""
 
+import errno
 import json
 import os
 import subprocess
@@ -148,3 +149,17 @@ async def test_recover_load_still_running_probes_nothing(cache_folder: Path) -> 
         marker.rename(marker.with_name(f"loading-{os.getppid()}.json"))
         await cpu_probe.recover_from_crash(cache_folder, arguments=dies)
     assert len(list(cache_folder.iterdir())) == 1, "nothing was probed"
+
+
+async def test_recover_cache_that_cannot_be_read_probes_nothing(
+    cache_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave_marker(cache_folder, repacked=False)
+
+    def fail(path: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+    monkeypatch.setattr("os.scandir", fail)
+    await cpu_probe.recover_from_crash(cache_folder, arguments=child(DIE.format("SIGILL")))
+    monkeypatch.undo()
+    assert cpu_probe.cached_result(cache_folder, TYPES) is None

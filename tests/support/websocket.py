@@ -3,9 +3,9 @@
 import asyncio
 import json
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
-from openai.types.responses.responses_server_event import ResponsesServerEvent
 from pydantic import TypeAdapter
 from websockets.asyncio.client import ClientConnection, connect
 
@@ -13,7 +13,13 @@ from tests.support.endpoint import Served
 from tests.support.invariants import TERMINAL
 from tests.support.waiting import HANG_SECONDS
 
-SERVER_EVENT: TypeAdapter[Any] = TypeAdapter(ResponsesServerEvent)
+
+@cache
+def server_event() -> TypeAdapter[Any]:
+    """OpenAI's type of all events; loading it takes a second."""
+    from openai.types.responses.responses_server_event import ResponsesServerEvent
+
+    return TypeAdapter(ResponsesServerEvent)
 
 
 def open_socket(served: Served, **headers: str) -> connect:
@@ -33,7 +39,7 @@ async def receive_event(client: ClientConnection) -> dict[str, Any]:
     async with asyncio.timeout(HANG_SECONDS):
         while event["type"] == "keepalive":
             event = json.loads(await client.recv())
-    SERVER_EVENT.validate_python(event)
+    server_event().validate_python(event)
     return event
 
 

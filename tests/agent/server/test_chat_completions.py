@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-import openai
 import pytest
 
 from tests.support.endpoint import Serve, Served, engine_markup, first_turn, open_request
@@ -204,6 +203,8 @@ async def test_chat_mcp_tool_runs_here(serve: Serve) -> None:
 
 
 async def test_chat_bad_requests_name_the_parameter(serve: Serve) -> None:
+    import openai
+
     served = await serve(HELLO, context=400)
     client = served.client()
     refused: list[tuple[dict[str, Any], str | None]] = [
@@ -222,6 +223,8 @@ async def test_chat_bad_requests_name_the_parameter(serve: Serve) -> None:
 async def test_chat_turn_fails_midway_error_chunk(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import openai
+
     served = await serve(HELLO)
     await served.runtime.ready()
     monkeypatch.setattr(served.runtime.format, "parser", lambda recipients: 1 / 0)

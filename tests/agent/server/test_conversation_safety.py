@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from openai import NotFoundError
 from websockets.asyncio.client import connect
 
 from agent.events import AgentSteered, Response
@@ -46,6 +45,8 @@ async def test_deleted_item_is_in_no_file_of_the_store(serve: Serve) -> None:
 
 
 async def test_deleted_conversation_takes_its_cancelled_responses_along(serve: Serve) -> None:
+    from openai import NotFoundError
+
     served = await serve(HELLO, LONG)
     client, store = served.client(), served.runtime.paths.store
     name = (await client.conversations.create()).id

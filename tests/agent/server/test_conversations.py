@@ -4,7 +4,6 @@ import sqlite3
 from typing import Any
 
 import pytest
-from openai import BadRequestError, InternalServerError, NotFoundError
 
 from agent.conversation.conversation import Conversation
 from agent.conversation.messages import User
@@ -30,6 +29,8 @@ BLUE = thought("Blue.") + final("Blue!")
 
 
 async def test_conversation_is_created_read_updated_deleted(serve: Serve) -> None:
+    from openai import NotFoundError
+
     client = (await serve(HELLO)).client()
     created = await client.conversations.create(metadata={"topic": "demo"})
     assert created.id.startswith("conv_") and created.object == "conversation"
@@ -107,6 +108,8 @@ async def test_conversation_compacted_elsewhere_is_extended(serve: Serve) -> Non
 
 
 async def test_items_are_added_read_deleted(serve: Serve) -> None:
+    from openai import NotFoundError
+
     served = await serve(HELLO, BLUE)
     client = served.client()
     conversation = await client.conversations.create()
@@ -149,6 +152,8 @@ async def test_items_are_added_read_deleted(serve: Serve) -> None:
 
 
 async def test_deleted_items_of_a_turn_leave_prompt_listing_and_response(serve: Serve) -> None:
+    from openai import NotFoundError
+
     served = await serve(HELLO, BLUE)
     client = served.client()
     conversation = await client.conversations.create()
@@ -231,6 +236,8 @@ async def test_wrong_requests_are_refused(serve: Serve) -> None:
 
 
 async def test_conversation_in_use_is_locked(serve: Serve) -> None:
+    from openai import BadRequestError
+
     served = await serve(LONG, HELLO)
     client = served.client()
     conversation = await client.conversations.create(metadata={"a": "b"})
@@ -283,6 +290,8 @@ async def test_turn_that_did_not_end_by_itself_leaves_the_conversation_as_it_was
 async def test_failed_turn_leaves_the_conversation_as_it_was(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from openai import InternalServerError
+
     served = await serve(HELLO)
     client = served.client()
     name = (await client.conversations.create(items=[{"role": "user", "content": "I am Ann."}])).id
@@ -334,6 +343,8 @@ async def test_previous_response_branches_off_its_conversation(serve: Serve) -> 
 
 
 async def test_deleted_response_leaves_its_items_in_the_conversation(serve: Serve) -> None:
+    from openai import NotFoundError
+
     served = await serve(HELLO)
     client = served.client()
     name = (await client.conversations.create()).id

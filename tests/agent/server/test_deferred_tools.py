@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from openai.types.responses import ResponseToolSearchCall, ResponseToolSearchOutputItem
-
 from tests.support.endpoint import Serve, engine_markup
 from tests.support.hosts import server_option
 from tests.support.invariants import check
@@ -23,6 +21,8 @@ FIND, ASK = call("tool_search", query="weather"), call("get_weather", place="Osl
 
 
 async def test_deferred_function_is_searched_and_called(serve: Serve) -> None:
+    from openai.types.responses import ResponseToolSearchCall, ResponseToolSearchOutputItem
+
     served = await serve(FIND, ASK, final("Cold."))
     tools = [DEFERRED, CRM, SEARCH]
     first = check(await served.stream(input=[USER], tools=tools))
@@ -116,6 +116,8 @@ async def test_search_that_the_client_runs(serve: Serve) -> None:
 
 
 async def test_search_that_the_client_runs_is_deleted_with_its_output(serve: Serve) -> None:
+    from openai.types.responses import ResponseToolSearchCall
+
     served = await serve(call("tool_search", query="weather"), final("Cold."), final("ok"))
     client = served.client()
     conversation = (await client.conversations.create()).id

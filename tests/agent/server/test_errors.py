@@ -4,7 +4,6 @@ import asyncio
 import json
 from typing import Any
 
-import openai
 import pytest
 
 from tests.support.endpoint import API_KEY, Serve, api_error
@@ -55,6 +54,8 @@ async def test_fields_without_effect_are_accepted(serve: Serve) -> None:
 
 
 async def test_unknown_model_is_refused(serve: Serve) -> None:
+    import openai
+
     served = await serve(HELLO)
     error = api_error(await served.post({"model": "gpt-9", "input": "x"}), 404)
     assert error["code"] == "model_not_found"
@@ -97,6 +98,8 @@ async def test_body_too_long_is_refused(serve: Serve) -> None:
 
 
 async def test_api_key_is_required_when_set(serve: Serve) -> None:
+    import openai
+
     served = await serve(HELLO, api_key=API_KEY)
     for authorization in (
         None,

@@ -3,7 +3,6 @@
 import asyncio
 from typing import Any
 
-import openai
 import pytest
 
 from agent.engine.llama.engine import MAX_QUEUED_REQUESTS
@@ -19,6 +18,8 @@ from tests.support.websocket import error_event, open_socket, request_events
 
 @pytest.mark.long
 async def test_engine_queue_full_status_429(serve: Serve) -> None:
+    import openai
+
     served = await serve(temperature=0, loop_guard=False)
     await served.runtime.ready()
     capacity = served.runtime.loaded.engine.placement.sequences + MAX_QUEUED_REQUESTS  # type: ignore[attr-defined]

@@ -3,7 +3,6 @@
 import asyncio
 from typing import Any
 
-import openai
 import pytest
 
 from agent.conversation.conversation import Conversation, Entry
@@ -20,6 +19,8 @@ from tests.support.scripts import HELLO, LONG, WEATHER, call, final, thought
 
 
 async def test_response_get_and_delete(serve: Serve) -> None:
+    import openai
+
     served = await serve(HELLO)
     client = served.client()
     created = await client.responses.create(model="default", input="x", metadata={"a": "b"})

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import openai
 import pytest
 
 from agent.engine.placement import devices
@@ -152,6 +151,8 @@ async def test_a_model_that_is_added_later_answers(
 async def test_a_model_that_cannot_be_loaded_fails_its_requests_only(
     several: MakeSeveral, tmp_path: Path
 ) -> None:
+    import openai
+
     (tmp_path / "bad.gguf").write_bytes(b"GGUF, or not")
     served = await several(entry=f'[bad]\npath = "{tmp_path / "bad.gguf"}"\n')
     bad, tiny = await asyncio.gather(served.post({"input": "x", "model": "bad"}), ask(served, None))

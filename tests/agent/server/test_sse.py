@@ -4,7 +4,6 @@ import asyncio
 from pathlib import Path
 
 import httpx2
-from openai.types.responses import Response
 
 from agent import events as ev
 from tests.support.endpoint import Serve, comparable, http_client
@@ -90,6 +89,8 @@ async def test_sse_each_event_is_sent_at_once(serve: Serve, tmp_path: Path) -> N
 
 
 async def test_sse_read_by_openai_python(serve: Serve) -> None:
+    from openai.types.responses import Response
+
     served = await serve(thought("Let me see.") + preamble("First this.") + final("Then that."))
     client = served.client()
     stream = await client.responses.create(model="default", input="x", stream=True)

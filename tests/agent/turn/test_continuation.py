@@ -1,6 +1,7 @@
 """A turn begins with what somebody wrote in the model's place, and goes on from there."""
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,19 +30,23 @@ from tools.config.servers import ServerConfig
 from tools.mcp.host import Host
 from tools.types import Tool
 
-FORM = HarmonyFormat(load_encoding(ranks))
 TEXTS = st.text(st.sampled_from("ab c\n<|end|>é€🦊한"), max_size=40)
 
 
+@cache
+def harmony() -> HarmonyFormat:
+    return HarmonyFormat(load_encoding(ranks))
+
+
 def text_of(ids: list[int]) -> str:
-    return b"".join(map(FORM.token_bytes, ids)).decode()
+    return b"".join(map(harmony().token_bytes, ids)).decode()
 
 
 @given(TEXTS, TEXTS, TEXTS)
 def test_edited_ids_keep_what_is_before_the_change(before: str, was: str, typed: str) -> None:
-    body = FORM.encode_text(before + was)
-    ids = edited_ids(FORM, body, before + typed)
-    assert text_of(ids) == before + typed and not any(map(FORM.is_markup, ids))
+    body = harmony().encode_text(before + was)
+    ids = edited_ids(harmony(), body, before + typed)
+    assert text_of(ids) == before + typed and not any(map(harmony().is_markup, ids))
     same = next(
         (n for n, (a, b) in enumerate(zip(body, ids, strict=False)) if a != b),
         min(len(body), len(ids)),
@@ -53,7 +58,7 @@ def test_edited_ids_keep_what_is_before_the_change(before: str, was: str, typed:
 
 
 def raw(ids: list[int]) -> bytes:
-    return b"".join(map(FORM.token_bytes, ids))
+    return b"".join(map(harmony().token_bytes, ids))
 
 
 def is_text(data: bytes) -> bool:
@@ -66,21 +71,21 @@ def is_text(data: bytes) -> bool:
 
 def test_edited_ids_are_those_that_were_sampled_however_they_were_cut() -> None:
     """A model may sample a text in other tokens than the tokeniser would."""
-    body = [token for letter in "squares" for token in FORM.encode_text(letter)]
-    assert edited_ids(FORM, body, "squares") == body != FORM.encode_text("squares")
-    assert edited_ids(FORM, body, "squared")[:6] == body[:6]
-    assert edited_ids(FORM, body, "") == []
+    body = [token for letter in "squares" for token in harmony().encode_text(letter)]
+    assert edited_ids(harmony(), body, "squares") == body != harmony().encode_text("squares")
+    assert edited_ids(harmony(), body, "squared")[:6] == body[:6]
+    assert edited_ids(harmony(), body, "") == []
     long = "x y " * 50_000
-    assert text_of(edited_ids(FORM, body, long)) == long
+    assert text_of(edited_ids(harmony(), body, long)) == long
 
 
 def test_begin_message_is_the_beginning_of_the_rendered_one() -> None:
-    opening = FORM.open_assistant()
-    thought_ids = FORM.reasoning_message("Hm <|end|>")
-    assert [*opening, *FORM.begin_message("Hm <|end|>", None)] == thought_ids[:-1]
-    answer = FORM.assistant_message("So", phase="final_answer")
-    assert [*opening, *FORM.begin_message(None, "So")] == answer[:-1]
-    both = [*opening, *FORM.begin_message("Hm <|end|>", "So")]
+    opening = harmony().open_assistant()
+    thought_ids = harmony().reasoning_message("Hm <|end|>")
+    assert [*opening, *harmony().begin_message("Hm <|end|>", None)] == thought_ids[:-1]
+    answer = harmony().assistant_message("So", phase="final_answer")
+    assert [*opening, *harmony().begin_message(None, "So")] == answer[:-1]
+    both = [*opening, *harmony().begin_message("Hm <|end|>", "So")]
     assert both == [*thought_ids, *answer[:-1]]
 
 
@@ -155,7 +160,7 @@ async def test_model_goes_on_with_what_was_begun(
     assert list(request.prompt)[-len(begun) :] == begun
     usage = response["usage"]
     assert usage["input_tokens"] == len(request.prompt), "what was begun is input"
-    assert usage["output_tokens"] == len(FORM.encode_markup(reply))
+    assert usage["output_tokens"] == len(harmony().encode_markup(reply))
     assert usage["output_tokens_details"]["reasoning_tokens"] <= usage["output_tokens"]
     assert text_of(talk.entries[-1].ids).endswith(output[-1] + "<|end|>")
 
@@ -173,14 +178,14 @@ async def test_edited_thought_goes_on_without_running_the_call_before_it_again(
     (turn,) = runs.store.turns("c")
     entries = runs.store.turn_entries(runs.store.read("c"), turn.response.id)
     assert [entry.reasoning for entry in entries] == [False, True, False, False, True, False]
-    messages = written_messages(FORM, entries)
+    messages = written_messages(harmony(), entries)
     assert [(message.kind, message.text) for message in messages] == [
         ("reasoning", "Compute."), ("call", "print(6*7)"), ("reasoning", "It is for"),
         ("answer", "42."),
     ]  # fmt: skip
 
     events = [event for _, event in runs.store.events(turn.response.id)]
-    begun = continue_from(FORM, entries, events, messages[2], "It is four")
+    begun = continue_from(harmony(), entries, events, messages[2], "It is four")
     branch = talk.branch("b", 0)
     again, streamed = await runs.run(branch, lambda form: begun)
     assert [item["type"] for item in again["output"]] == [
@@ -206,8 +211,8 @@ async def test_edited_call_runs_and_the_thought_before_it_stays(recorded: Any) -
     (turn,) = runs.store.turns("c")
     entries = runs.store.turn_entries(talk, turn.response.id)
     events = [event for _, event in runs.store.events(turn.response.id)]
-    call = written_messages(FORM, entries)[1]
-    begun = continue_from(FORM, entries, events, call, "print(6*8)")
+    call = written_messages(harmony(), entries)[1]
+    begun = continue_from(harmony(), entries, events, call, "print(6*8)")
     response, _ = await runs.run(talk.branch("b", 0), lambda form: begun)
     assert [item["type"] for item in response["output"]] == ["reasoning", "mcp_call", "message"]
     assert json.loads(response["output"][1]["arguments"]) == {"code": "print(6*8)"}
@@ -223,7 +228,7 @@ async def test_reasoning_that_only_its_items_have_is_tokenised_anew(recorded: An
     (turn,) = runs.store.turns("c")
     entries = runs.store.turn_entries(runs.store.read("c"), turn.response.id)
     without = [entry for entry in entries if not entry.reasoning]
-    complete = with_reasoning(FORM, without, turn.response.output)
+    complete = with_reasoning(harmony(), without, turn.response.output)
     assert [entry.ids for entry in complete] == [entry.ids for entry in entries]
 
 
@@ -233,8 +238,8 @@ async def test_interrupted_text_goes_on_in_the_middle(recorded: Any, tmp_path: P
     await runs.run(talk, max_output_tokens=5)
     (turn,) = runs.store.turns("c")
     entries = runs.store.turn_entries(talk, turn.response.id)
-    (message,) = written_messages(FORM, entries)
-    begun = continue_from(FORM, entries, [], message, message.text)
+    (message,) = written_messages(harmony(), entries)
+    begun = continue_from(harmony(), entries, [], message, message.text)
     assert list(begun.ids) == [*message.header, *message.body]
     response, _ = await runs.run(talk.branch("b", 0), lambda form: begun)
     assert response["output"][0]["content"][0]["text"] == message.text + " four."
@@ -263,7 +268,7 @@ async def test_embedded_model_goes_on_with_its_own_words(recorded: Any) -> None:
     greedy, talk = Sampling(temperature=0), Conversation("c")
     whole, _ = await runs.run(talk, sampling=greedy)
     (turn,) = runs.store.turns("c")
-    first = written_messages(FORM, runs.store.turn_entries(talk, turn.response.id))[0]
+    first = written_messages(harmony(), runs.store.turn_entries(talk, turn.response.id))[0]
     begun = text_of(list(first.body[:4]))
     begin = begin_with(begun, None) if first.kind == "reasoning" else begin_with(None, begun)
     again, _ = await runs.run(Conversation("d"), begin, sampling=greedy)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from _pytest._code.code import ExceptionRepr
+from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
 from tests.support import forks
@@ -33,6 +34,16 @@ os.environ.setdefault("OMP_THREAD_LIMIT", "1")
 # Without it pytest would also rewrite the assertions of all test modules in each run, for 10 seconds.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# No example is too slow on a busy machine; more of them with `--hypothesis-profile=more`.
+for profile, examples in {"bounded": 60, "more": 5_000}.items():
+    settings.register_profile(
+        profile,
+        max_examples=examples,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+settings.load_profile("bounded")
 
 # Hypothesis would parse all of our modules, for constants to try: seven seconds in each process.
 providers._get_local_constants = lambda: providers._local_constants

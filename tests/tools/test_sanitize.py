@@ -37,7 +37,7 @@ def test_model_names_odd_names() -> None:
     assert model_names(reversed(keys)) == names
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.text(max_size=80), st.text(max_size=80)), max_size=8))
 def test_model_names_any_input_unique_identifiers(keys: list[tuple[str, str]]) -> None:
     names = model_names(keys)

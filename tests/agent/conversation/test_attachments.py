@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.conversation.attachments import Attachment, Kind, format_attachment, split_attachments
@@ -15,7 +15,6 @@ PIECES = st.lists(
 ).map("".join)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # as on a busy machine
 @given(texts=st.lists(st.tuples(PIECES, st.sampled_from(["file", "prompt", "command"]))))
 def test_split_attachments_no_text_leaves_its_block(texts: list[tuple[str, Kind]]) -> None:
     blocks = "".join(format_attachment("a", text, kind) for text, kind in texts)

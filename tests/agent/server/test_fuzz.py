@@ -17,7 +17,7 @@ from tests.support.waiting import HANG_SECONDS
 
 
 @given(st.binary(max_size=60))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_parse_request_random_bytes_parse_or_400(body: bytes) -> None:
     try:
         parse_request(body)

@@ -68,7 +68,7 @@ def brute_force_draft(ids: Sequence[int], limit: int) -> tuple[list[int], int]:
     return [], 0
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.integers(0, 3), max_size=60), st.data())
 @example([1, 2, 3, 1, 2, 3], None)
 def test_lookup_drafts_what_followed_the_longest_latest_match(ids: list[int], data: Any) -> None:
@@ -356,7 +356,7 @@ drafting_strategy = st.builds(
 
 
 @pytest.mark.long
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(requests_strategy, min_size=1, max_size=3), drafting_strategy)
 def test_generations_with_drafts_are_those_without(
     requests: list[Request], drafting: Callable[[], Drafting]

@@ -157,7 +157,7 @@ def test_outline_of_truncated_header_raises(tmp_path: Path, size: int) -> None:
         gguf_header.read_outline(path)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_header_with_random_bytes_is_read_or_raises(tmp_path: Path, data: st.DataObject) -> None:
     path = tmp_path / "x.gguf"

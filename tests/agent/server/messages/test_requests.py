@@ -312,7 +312,7 @@ MESSAGES = st.lists(
     ),
     st.booleans(),
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_translation_of_anything_is_a_request_or_400(body: dict[str, Any], lenient: bool) -> None:
     options = ServerOptions(lenient=lenient)
     service: Any = SimpleNamespace(token_memo=TokenMemo(), exposed_servers=(), options=options)

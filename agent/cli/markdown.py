@@ -8,6 +8,8 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markdown import Heading, Markdown, MarkdownElement, TableElement
 from rich.table import Table
 
+from agent.util.sanitize import sanitize
+
 HIDING_RULES = ("html_inline", "html_block", "reference", "image", "autolink")
 """Rules that hide text (tags, comments, ``<placeholders>``, addresses), or repeat it."""
 
@@ -46,5 +48,6 @@ class AnswerMarkdown(Markdown):
         self.parsed = parser.parse(markup)
         for token in self.parsed:
             for child in token.children or ():
+                child.content = sanitize(child.content)  # entities may be control characters
                 if child.type == "softbreak":
                     child.type = "hardbreak"

@@ -89,7 +89,11 @@ def command_line(entry: Mapping[str, Any]) -> str:
     """Return an entry's command or URL as written, but for a password; of a wrong entry too."""
     entry = plain_entry(entry).values
     if not (command := entry.get("command")):
-        return _URL_PASSWORD.sub(r"\1…", str(entry.get("url") or ""))
+        # A variable of this machine is no secret of the entry, but what it asks for.
+        return _URL_PASSWORD.sub(
+            lambda match: match[0] if "${" in match[0] else f"{match[1]}…",
+            str(entry.get("url") or ""),
+        )
     args = entry.get("args")
     words = [command, *(args if isinstance(args, list) else ())]
     return shlex.join(str(word) for word in words)
@@ -100,7 +104,7 @@ def env_and_headers(entry: Mapping[str, Any]) -> dict[str, Any]:
     entry = plain_entry(entry).values
     tables = (entry.get("env"), entry.get("headers"))
     values = {k: v for table in tables if isinstance(table, dict) for k, v in table.items()}
-    return values | {key: entry[key] for key in ("envFile",) if entry.get(key)}
+    return values | {key: entry[key] for key in ("envFile", "oauth") if entry.get(key)}
 
 
 def _secrets_digest(entry: Mapping[str, Any]) -> str:
@@ -121,6 +125,7 @@ class _EntryReader:
     def __init__(self, entry: dict[str, Any], env: Mapping[str, str], prefix: str = "") -> None:
         """``prefix``: of its keys in messages."""
         self._entry, self._env, self._prefix = entry, env, prefix
+        self.env_files: tuple[str, ...] = ()
         self.ignored: list[str] = []
         """Keys of its objects that are not understood."""
 
@@ -158,7 +163,8 @@ class _EntryReader:
         )
         if url and not url.lower().startswith(("http://", "https://")):
             raise ConfigError("the url must begin with https:// or http://")
-        return self._with_tools(replace(server, **self._timeouts()))
+        server = replace(server, env_files=self.env_files, **self._timeouts())
+        return self._with_tools(server)
 
     # --- values ---
 
@@ -194,14 +200,20 @@ class _EntryReader:
         if not name or folder is None:
             return {}
         path, work = (folder / name).resolve(), Path(self._env.get("workspaceFolder", "/-"))
-        if path.is_relative_to(work.resolve()) and not folder.resolve().is_relative_to(work):
+        is_inside, is_own = (p.is_relative_to(work.resolve()) for p in (path, folder.resolve()))
+        if is_inside and not is_own:
             raise ConfigError(
                 "may have no envFile in the folder that you work in, which may be a stranger's: name"
                 " it in that folder's .mcp.json"
             )
+        if is_own and not is_inside:
+            raise ConfigError(f"may have no envFile outside of its folder: {path}")
+        self.env_files = (str(folder / name), str(path))
+        if path.exists() and not path.is_file():  # a pipe would be waited for
+            raise ConfigError(f"has an envFile that is no file: {path}")
         try:
             with path.open("rb") as file:
-                text = file.read(MAX_ENV_FILE_BYTES if path.is_file() else 0).decode("utf-8-sig")
+                text = file.read(MAX_ENV_FILE_BYTES).decode("utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(
                 f"has an envFile that cannot be read: {describe_cause(error)}"

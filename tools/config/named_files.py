@@ -8,6 +8,7 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 from tools.config.servers import ServerConfig
@@ -52,7 +53,7 @@ def server_files(root: Path, servers: Iterable[ServerConfig]) -> NamedFiles:
         if server.problem or server.builtin:
             continue
         folder = Path(os.path.abspath(root / (server.cwd or ".")))  # noqa: PTH100 - follows no links
-        takes_paths = _INTERPRETER.match(Path(server.command).name) is not None
+        takes_paths = is_interpreter(server.command)
         named = {folder}
         for word in _words(server):
             path = Path(os.path.abspath(folder / word))  # noqa: PTH100 - follows no links
@@ -106,6 +107,10 @@ def module_files(root: Path, modules: Iterable[str]) -> set[Path]:
     return files
 
 
+def is_interpreter(program: str) -> bool:
+    return _INTERPRETER.match(Path(program).name) is not None
+
+
 def rule_files(root: Path, rules: Iterable[str]) -> Iterator[Path]:
     """Yield the scripts below ``root``, existing or not, that approval rules name as their program."""
     for rule in rules:
@@ -116,22 +121,20 @@ def rule_files(root: Path, rules: Iterable[str]) -> Iterator[Path]:
             continue
         while words and re.match(r"[A-Za-z_]\w*=", words[0]):
             del words[0]
-        if words and _INTERPRETER.match(Path(words[0]).name):
-            while words[1:] and words[1] in ("-B", "-I", "-e", "-eu", "-u", "-x"):
-                del words[1]
-            words = words[1:]
-        elif words and "/" not in words[0]:
-            continue
+        if words and is_interpreter(words[0]):
+            operands = takewhile(lambda word: word not in ("-c", "-m"), words[1:])
+            words = [word for word in operands if not word.startswith("-")]
+        else:
+            words = [word for word in words[:1] if "/" in word]
         with contextlib.suppress(ValueError):
-            path = Path(os.path.abspath(root / words[0])) if words else root  # noqa: PTH100
-            if path != root and path.is_relative_to(root) and _is_script(path):
-                yield path
+            paths = [Path(os.path.abspath(root / word)) for word in words]  # noqa: PTH100
+            yield from [p for p in paths if p.is_relative_to(root) and _is_script(p)][:1]
 
 
 def _words(server: ServerConfig) -> Iterator[str]:
     """Yield what may be a path in the settings of a server, modules (``-m name``) as their files."""
     previous = ""
-    for text in (server.command, *server.args, *server.env.values()):
+    for text in (server.command, *server.args, *server.env.values(), *server.env_files):
         yield from {text, text.partition("=")[2], *text.split(), *text.split(os.pathsep)} - {""}
         if previous == "-m":
             parts = text.split(".")

@@ -86,6 +86,8 @@ class ServerConfig:
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     """Added to the few variables that a server inherits."""
+    env_files: tuple[str, ...] = ()
+    """Paths of the file that some of them are from."""
     cwd: str | None = None
     start_folder: Path | None = None
     """Where it starts without a ``cwd``; None: in this process's working folder."""

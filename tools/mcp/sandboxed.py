@@ -90,10 +90,12 @@ class SandboxedServer:
         return isolation.shell_command(best.name, [program, *config.args], access)
 
     def environment(self, variables: dict[str, str]) -> dict[str, str]:
-        """Return the variables of the server: none of the person's but those of its settings."""
+        """Return the variables of the server: none of the person's but those of its settings, which are
+        set within the sandbox: some (``LD_PRELOAD``) make any program run code."""
         own = isolation.environment(self.home, programs=True)
         path = {"PATH": f"{search_path()}:{own['PATH']}"}
-        return own | path | variables
+        set_inside = {f"{isolation.SET_INSIDE}{name}": text for name, text in variables.items()}
+        return own | path | set_inside
 
     def follow(self) -> None:
         """Note what it reaches, once it has started."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from tools.config.named_files import is_interpreter
 from tools.policy.programs import NEUTRAL_PROGRAMS, Word, changes_shell, is_neutral, rule_words
 from tools.policy.rules import OnceOnlyError, command_rule, write_requirements
 from tools.policy.shell_parser import (
@@ -21,6 +22,7 @@ SHELLS = ("sh", "bash", "dash", "/bin/sh", "/bin/bash", "/usr/bin/bash")
 MAX_SCRIPT_DEPTH = 5
 """Scripts within scripts: ``bash -c "bash -c …"``."""
 _SCRIPT_OPTION = re.compile(r"-[ceuxl]*c\Z")
+_BASH_ONLY = re.compile(r"\$['\"]|[+\]]=")
 _SET_OPTION = re.compile(r"-[eux]+(?:o)?\Z")
 _FLAG = re.compile(r"-[0rt]\Z")
 _COUNT_FLAG = re.compile(r"-[nPL]\Z")
@@ -46,7 +48,8 @@ def command_requirements(words: Sequence[str], folder: Path, root: Path) -> list
     writes = [_target(target, folder, moves) for target in script.written]
     if not writes:
         wanted = wanted or commands
-    requirements = [Requirement(_rule(command, folder, moves)) for command in wanted]
+    elsewhere = moves or folder != root
+    requirements = [Requirement(_rule(command, folder, moves, elsewhere)) for command in wanted]
     requirements += write_requirements(writes, root)
     if not requirements:
         raise OnceOnlyError("it runs nothing")
@@ -72,6 +75,8 @@ def _collect(command: ShellCommand, script: ParsedScript, depth: int) -> None:
             for name, _ in command.variables:
                 if name not in SAFE_VARIABLES:
                     raise OnceOnlyError(f"it sets {name} for a whole script")
+            if "bash" not in shell and (found := _BASH_ONLY.search(text)):
+                raise OnceOnlyError(f"sh reads {found[0]} in another way than bash")
             parsed = parse_script(text, fed=command.fed)
             script.written += parsed.written
             for part in parsed.commands:
@@ -127,7 +132,7 @@ def _unwrapped(command: ShellCommand) -> ShellCommand | None:
     return None
 
 
-def _rule(command: ShellCommand, folder: Path, moves: bool) -> str:
+def _rule(command: ShellCommand, folder: Path, moves: bool, elsewhere: bool) -> str:
     variables = [(n, v) for n, v in command.variables if n not in SAFE_VARIABLES]
     if not command.words:
         raise OnceOnlyError(f"it sets {variables[0][0]} for the commands after it")
@@ -146,6 +151,9 @@ def _rule(command: ShellCommand, folder: Path, moves: bool) -> str:
     settings = [None if v is None else f"{n}={v}" for n, v in variables]
     words = [*settings, program, *arguments]
     known = [word for word in words if word is not None]
+    operand = next((word for word in arguments if word and not word.startswith("-")), "")
+    if elsewhere and is_interpreter(program) and not operand.startswith("/"):
+        raise OnceOnlyError(f"which script {program} runs depends on its folder")
     if len(known) < len(words):
         raise OnceOnlyError(f"the arguments of {program} are known only once it runs")
     return command_rule(known, prefix=False)

@@ -23,11 +23,13 @@ class Risks:
     """The arguments of a program with which it runs or writes something that its rule hides."""
 
     letters: str = ""
-    """Short options, alone or in a cluster."""
+    """Short options, alone or in a cluster; ``@``: files of further arguments, as in ``@file``."""
     names: tuple[str, ...] = ()
     """Long options, also abbreviated; with a single dash where the program writes them so."""
     operands: bool = False
     """Whether any operand is one (``uniq IN OUT`` writes OUT)."""
+    any_dashes: bool = False
+    """Whether ``-name`` and ``---name`` are the same as ``--name``."""
 
     def apply_to(self, word: Word) -> bool:
         """Return whether the word is, or may be, such an argument."""
@@ -35,8 +37,10 @@ class Risks:
         if text is None:
             return self.operands or (word.maybe_option and bool(self.letters or self.names))
         if not text.startswith("-") or text == "-":
-            return self.operands
+            return self.operands or (text.startswith("@") and "@" in self.letters)
         name = text.partition("=")[0]
+        if self.any_dashes and len(bare := name.lstrip("-")) > 1:
+            name = f"--{bare}"
         if name != "--" and any(
             risk == name or (name.startswith("--") and risk.startswith(name)) for risk in self.names
         ):
@@ -59,13 +63,9 @@ _GO = Risks(names=tuple(
 ))  # fmt: skip
 _CARGO = Risks("ZC", ("--config", "--target-dir", "--out-dir", "--artifact-dir", "--manifest-path",
                       "--lockfile-path", "--fix", "--open"))  # fmt: skip
-_NPM = Risks("C", tuple(
-    dash + name
-    for name in ("prefix", "script-shell", "node-options", "userconfig", "globalconfig", "cache",
-                 "logs-dir")
-    for dash in ("-", "--")
-))  # fmt: skip
-_PYTEST = Risks("pco", ("--basetemp", "--junitxml", "--junit-xml", "--log-file", "--rootdir",
+_NPM = Risks("C", ("--prefix", "--script-shell", "--node-options", "--userconfig",
+                   "--globalconfig", "--cache", "--logs-dir"), any_dashes=True)  # fmt: skip
+_PYTEST = Risks("pco@", ("--basetemp", "--junitxml", "--junit-xml", "--log-file", "--rootdir",
                         "--pdbcls", "--override-ini", "--pastebin", "--debug", "--cov-report",
                         "--cov-config", "--confcutdir", "--config-file", "--report-log",
                         "--html", "--snapshot-update"))  # fmt: skip
@@ -92,7 +92,7 @@ PROGRAMS: Mapping[str, Risks] = {
     "file": Risks("CzZ", ("--compile", "--uncompress", "--uncompress-noreport")),
     "find": Risks(names=("-exec", "-execdir", "-ok", "-okdir", "-delete", "-fls", "-fprint",
                          "-fprint0", "-fprintf")),
-    "mypy": Risks(names=("--python-executable", "--config-file", "--install-types", "--cache-dir",
+    "mypy": Risks("@", ("--python-executable", "--config-file", "--install-types", "--cache-dir",
                          "--junit-xml", "--any-exprs-report", "--cobertura-xml-report",
                          "--html-report", "--linecount-report", "--linecoverage-report",
                          "--lineprecision-report", "--txt-report", "--xml-report",
@@ -126,7 +126,7 @@ SUBCOMMANDS: Mapping[str, Risks] = {
     **dict.fromkeys((f"{python} -m pytest" for python in ("python", "python3")), _PYTEST),
     **dict.fromkeys((f"{python} -m unittest" for python in ("python", "python3")), _NONE),
     **dict.fromkeys(("npm ls", "npm test"), _NPM),
-    "ruff check": Risks("o", ("--output-file", "--config", "--cache-dir", "--fix", "--fix-only",
+    "ruff check": Risks("o@", ("--output-file", "--config", "--cache-dir", "--fix", "--fix-only",
                               "--unsafe-fixes", "--add-noqa", "--add-ignore")),
 }  # fmt: skip
 """Programs with their sub-commands: these words together may be a rule."""

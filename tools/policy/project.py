@@ -11,6 +11,7 @@ from typing import Any
 from tools.config.entry import command_line, env_and_headers
 from tools.config.file import folder_environment, read_file
 from tools.config.servers import ConfigError, ServerConfig, default_sandbox
+from tools.config.spellings import plain_entry
 from tools.policy.approval_store import ApprovalStore
 from tools.run_later import PROJECT_FILES
 from tools.sanitize import strip_hidden
@@ -37,7 +38,7 @@ class ProjectConfig:
             if not server.enabled or not isinstance(entry, dict):
                 continue
             more = "".join(f"  [{key}: {value}]" for key, value in env_and_headers(entry).items())
-            where = f"  (in {entry['cwd']})" if entry.get("cwd") else ""
+            where = f"  (in {cwd})" if (cwd := plain_entry(entry).values.get("cwd")) else ""
             problem = f"  ({server.problem})" if server.problem else ""
             rights = server.sandbox.description if server.sandbox else "with all your rights"
             rights = f"  ({rights})" if server.command else ""

@@ -126,7 +126,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 def main() -> None:
     """Apply the limits and restrictions of SPEC and run the script or the program."""
     spec, script = json.loads(sys.argv[1]), sys.argv[2]
-    code = None
+    code, proxy = None, dict[str, str]()
     if not spec["processes"]:
         with open(script, "rb") as file:  # noqa: PTH123 - pathlib costs milliseconds here
             code = compile(file.read(), script, "exec")
@@ -141,11 +141,14 @@ def main() -> None:
         if spec["landlock"]:
             restrict_paths(**spec["landlock"])
         if spec["network"] == "hosts":
-            open_proxy()
+            proxy = open_proxy()
         if spec["seccomp"]:
             drop_capabilities()
             install_filter(spec["seccomp"])
     if code is None:
+        for name in [name for name in os.environ if name.startswith("AGENT_SET_")]:
+            os.environ[name.removeprefix("AGENT_SET_")] = os.environ.pop(name)
+        os.environ.update(proxy)
         try:
             os.execvp(script, sys.argv[2:])
         except OSError as error:
@@ -154,18 +157,18 @@ def main() -> None:
     exec(code, {"__name__": "__main__", "__file__": script, "__builtins__": __builtins__})
 
 
-def open_proxy() -> None:
-    """Listen in this network, which is the sandbox's own, for a proxy outside, and name it to programs.
+def open_proxy() -> dict[str, str]:
+    """Listen in this network, which is the sandbox's own, for a proxy outside; variables that name it.
     The proxy takes connections from the very socket: no path or port of the machine leads to it."""
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket(fileno=3) as link:
         socket.send_fds(link, [b"-"], [listener.fileno()])
         address = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
-        os.environ[name] = os.environ[name.lower()] = address
-    os.environ["NO_PROXY"] = os.environ["no_proxy"] = "localhost,127.0.0.1,::1"
-    os.environ["NODE_USE_ENV_PROXY"] = "1"
+    named = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), address)
+    named["NO_PROXY"] = "localhost,127.0.0.1,::1"
+    lower = {name.lower(): value for name, value in named.items()}
+    return named | lower | {"NODE_USE_ENV_PROXY": "1"}
 
 
 def set_limits(spec: dict[str, Any]) -> None:

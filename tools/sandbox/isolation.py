@@ -151,6 +151,10 @@ EDITOR_VARIABLES = {
 other input."""
 
 
+SET_INSIDE = "AGENT_SET_"
+"""A program gets variables of such names without this beginning (``confine.py``)."""
+
+
 def environment(work_folder: Path, *, programs: bool = False) -> dict[str, str]:
     """Return all environment variables that a script gets; ``programs``: it may start some."""
     threads = str(min(os.cpu_count() or 1, 4))

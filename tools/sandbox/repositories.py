@@ -30,6 +30,7 @@ _INERT_KEYS = re.compile(
 """Configuration keys that ``git init``, ``git clone`` and ``git commit`` write."""
 
 
+_SECTION = re.compile(r"\s*\[[^]]*\]")
 _COMMENTS = re.compile(r"^\s*#.*", re.MULTILINE)
 _VARIABLES = re.compile(r"\$\w+|\$\{\w+\}")
 _WORDS = re.compile(r"[\w./@+~-]+")
@@ -116,10 +117,15 @@ def configured_files(repository: Path) -> Iterator[Path]:
         common = folder / (folder / "commondir").read_text("utf-8").strip()
     yield from _hook_files(common / "hooks", tree)
     configs = [common / "config", common / "config.worktree", folder / "config.worktree"]
+    settings = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    personal = [Path.home() / ".gitconfig", settings / "git/config"]  # hooks for any repository
+    configs += personal
     seen: set[Path] = set()
     while configs:
         config = configs.pop()
         for key, word in [] if config in seen else _config_words(config):
+            if config in personal and key != "hookspath":
+                continue
             path = Path(config.parent if key == "path" else tree, word)
             if key == "path":  # of [include], relative to its own file
                 configs.append(path)
@@ -162,6 +168,7 @@ def _config_words(config: Path) -> Iterator[tuple[str, str]]:
     except OSError:
         return
     for line in lines:
+        line = _SECTION.sub("", line)  # a key may stand behind it
         key, _, value = (part.strip() for part in line.partition("="))
         for word in {value.strip('"'), *value.split()} - {"", "."}:
             if key.lower() in ("path", "hookspath") or "/" in word or "." in word:
@@ -186,7 +193,7 @@ def _is_inert(repository: Path) -> bool:
     """Return whether nothing in a repository makes git run a program; raises OSError."""
     if repository.is_symlink() or not repository.is_dir():
         return False  # it leads to one that may be changed later
-    for name in ("commondir", "modules", "worktrees"):
+    for name in ("commondir", "modules", "worktrees", "rebase-merge", "rebase-apply", "sequencer"):
         if os.path.lexists(repository / name):
             return False
     hooks = repository / "hooks"

@@ -44,3 +44,9 @@ def test_long_words_in_narrow_tables_are_broken_and_not_cut() -> None:
     assert "…" not in table
     lines = [line[-22:].strip() for line in table.splitlines()]
     assert word in "".join(lines) or word in "".join(table.split()).replace("somewordshere", "")
+
+
+def test_entities_are_no_control_characters() -> None:
+    shown = painted("see &#x202e;gpj.exe&rlm; and `&#x202e;` &amp; &#x1b;[31m")
+    assert "gpj.exe" in shown and "& " in shown
+    assert not {"\u202e", "\u200f", "\x1b"} & set(shown)

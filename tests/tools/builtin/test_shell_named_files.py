@@ -21,6 +21,7 @@ from tools.config.named_files import rule_files
 from tools.factory import Toolbox, ToolboxOptions, build_toolbox
 from tools.policy.approval_store import ApprovalStore
 from tools.sandbox import isolation as sandbox_isolation
+from tools.sandbox.repositories import disarm
 
 SETTINGS = ("config/mcp.json", "config/models.toml", "config/AGENTS.md", "state/approvals.json")
 
@@ -460,3 +461,45 @@ def test_run_home_as_root_needs_option(
     assert agent(*options, "--tools", "files", env={"HOME": str(root)}).code == 0, "asked once"
     listed = agent("approvals", "list", env={"HOME": str(root)})
     assert "the home folder as a root" in listed.out
+
+
+def test_files_hooks_that_git_runs_need_own_permission(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home := tmp_path / "home").mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    root = tmp_path / "root"
+    write(root, "a.py", ".hooks/pre-commit", "sub/deep/hooks/x", ".own/pre-push")
+    for folder in (root, root / "sub"):
+        subprocess.run(["git", "init", "-q", folder], check=True)
+    with (root / ".git/config").open("a") as file:
+        file.write("[core] hooksPath = .hooks\n")
+    (root / "sub/.git/config").write_text("[core]\nhooksPath = deep/hooks\n")
+    (home / ".gitconfig").write_text("[core]\nhooksPath = .own\n[alias]\nx = !a.py\n")
+    files = FilesServer(root)
+    for name in (".hooks/pre-commit", ".hooks/new", "sub/deep/hooks/x", ".own/pre-push"):
+        (extra,) = files.extra_permissions("write", {"path": name, "content": "2"})
+        assert extra.name == "changes_run_later", name
+    assert files.extra_permissions("write", {"path": "a.py", "content": "2"}) == []
+
+
+def test_rule_files_are_scripts_behind_any_options(tmp_path: Path) -> None:
+    rules = (
+        "run python3 -O a.py", "run node --no-warnings b.js x", "run python3 -W ignore c.py d.py",
+        "run ./e.sh", "run A=1 sh -eu f.sh", "run ls g.py", "write h.py",
+    )  # fmt: skip
+    found = [path.name for path in rule_files(tmp_path, rules)]
+    assert found == ["a.py", "b.js", "c.py", "e.sh", "f.sh"]
+
+
+@pytest.mark.parametrize("name", ["rebase-merge", "rebase-apply", "sequencer"])
+def test_disarm_renames_a_repository_in_the_middle_of_work(tmp_path: Path, name: str) -> None:
+    """``git rebase --continue`` runs what its list of steps says."""
+    subprocess.run(["git", "init", "-q", tmp_path / "new"], check=True)
+    repository = tmp_path / "new/.git"
+    for hook in (repository / "hooks").glob("*"):
+        hook.unlink()
+    assert disarm(repository) is None, "a new one stays"
+    write(repository, f"{name}/git-rebase-todo")
+    assert disarm(repository) is not None

@@ -1,11 +1,13 @@
 """A folder's own servers: what a person is shown of them, and what an agreement counts for."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tools.config.named_files import server_files
 from tools.policy.approval_store import ApprovalStore
 from tools.policy.project import ProjectConfig, approved_servers, find_project
 
@@ -80,3 +82,41 @@ def test_project_servers_start_in_its_folder(tmp_path: Path) -> None:
     assert project is not None
     folders = [server.cwd for server in project.servers]
     assert folders == [str(tmp_path), f"{tmp_path}/sub", "/srv"]
+
+
+def test_command_lines_name_what_of_this_machine_servers_get(tmp_path: Path) -> None:
+    secret = "${AWS_SECRET_ACCESS_KEY}"
+    servers = {
+        "docs": {
+            "url": "http://a.example/mcp",
+            "oauth": {"client_id": "x", "client_secret": secret},
+        },
+        "more": {"url": f"http://u:{secret}@a.example/mcp"},
+        "own": {"url": "http://u:hunter2@a.example/mcp"},
+        "here": {"command": "x", "workDir": "/usr/lib"},
+    }
+    make_project(tmp_path, servers)
+    project = find_project(tmp_path, {"AWS_SECRET_ACCESS_KEY": "TOPSECRET"})
+    assert project is not None
+    docs, more, own, here = project.command_lines()
+    assert secret in docs and secret in more and "(in /usr/lib)" in here
+    assert "TOPSECRET" not in docs + more and "hunter2" not in own
+
+
+def test_env_file_is_a_file_of_its_folder(tmp_path: Path) -> None:
+    (outside := tmp_path / "creds").write_text("SECRET=hunter2")
+    (root := tmp_path / "root").mkdir()
+    (root / "link").symlink_to(outside)
+    os.mkfifo(root / "pipe")
+    (root / ".env").write_text("TOKEN=1")
+    for name, problem in (
+        ("link", "outside of its folder"), ("../creds", "outside of its folder"),
+        (str(outside), "outside of its folder"), ("pipe", "is no file"), (".env", None),
+    ):  # fmt: skip
+        project = make_project(root, {"a": {"command": "x", "envFile": name}})
+        (server,) = project.servers
+        assert (server.problem is None) == (problem is None) and (problem or "") in (
+            server.problem or ""
+        )
+    assert server.env == {"TOKEN": "1"}
+    assert root / ".env" in server_files(root, [server]).paths

@@ -109,6 +109,21 @@ async def test_server_reads_and_writes_what_settings_name(
     assert not (written / "sub" / ".envrc").exists(), "renamed at the end, or never written"
 
 
+async def test_server_variables_are_those_of_no_program_outside(
+    connect: Connect, children: Children
+) -> None:
+    """The loader of any program obeys LD_PRELOAD, that of the sandbox's own programs too."""
+    variables = {"LD_PRELOAD": "/nowhere/e.so", "TOKEN": "x1", "PATH": "/usr/bin:/bin:/x"}
+    server = await connect(meddler(sandbox=True, env=variables))
+    inside = await server("run", line="env")
+    assert all(f"{name}={text}" in inside for name, text in variables.items())
+    assert "AGENT_SET_" not in inside
+    outside = [
+        process.environ() for process in children() if "supervise.py" in str(process.cmdline())
+    ]
+    assert outside and not any({"LD_PRELOAD", "TOKEN"} & set(each) for each in outside)
+
+
 @pytest.mark.long
 async def test_server_home_stays_and_is_its_own(connect: Connect, tmp_path: Path) -> None:
     server = await connect(meddler(sandbox=True))

@@ -1,6 +1,7 @@
 """Rules for commands: what one covers, and that no trick gets a command under another's rule."""
 
 import os
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -208,10 +209,34 @@ def test_command_exact_rule_is_for_what_bash_makes_of_the_quotes(tmp_path: Path)
     "line",
     ["ruff check --fix-only .", "ruff check --fix .", "date 010112002030", "date -s x", "date -f f",
      "go doc -http", "go vet -fix ./...", "pip list --log-file x", "npm test -script-shell x",
-     "file --uncompress-noreport f", "mypy --timing-stats f a.py"],
+     "npm test ---script-shell=x", "npm test -script-sh x", "mypy @a m.py", "ruff check @a",
+     "pytest @a", "python3 -m pytest @a", "file --uncompress-noreport f", "mypy --timing-stats f a.py"],
 )  # fmt: skip
 def test_command_option_that_does_more_has_its_own_rule(line: str, tmp_path: Path) -> None:
     assert rules(line, tmp_path) == [f"run {line}"]
+
+
+@pytest.mark.parametrize(
+    "script", ["ls $'\\'; touch pwned #'", "x+=./p; ls", 'ls $"a"', "a[0]=./p; ls"]
+)
+def test_command_script_that_sh_reads_otherwise_is_once_only(script: str, tmp_path: Path) -> None:
+    """dash has no ``$'…'``: the quote ends at ``\\'``, and ``touch`` is a command."""
+    for shell in ("sh", "dash", "/bin/sh"):
+        assert not is_allowed([shell, "-c", script], tmp_path)
+        assert not is_allowed(["bash", "-c", f"{shell} -c {shlex.quote(script)}"], tmp_path)
+
+
+def test_command_script_of_an_interpreter_has_rules_in_the_root_only(tmp_path: Path) -> None:
+    (folder := tmp_path / "sub").mkdir()
+    script = ["python3", "x.py"]
+    assert command_requirements(script, tmp_path, tmp_path)[0].rule == "run python3 x.py"
+    for words in (script, ["node", "--no-warnings", "x.js"]):
+        with pytest.raises(OnceOnlyError, match="depends on its folder"):
+            command_requirements(words, folder, tmp_path)
+    with pytest.raises(OnceOnlyError, match="depends on its folder"):
+        rules("cd sub && python3 x.py", tmp_path)
+    absolute = command_requirements(["python3", f"{tmp_path}/x.py"], folder, tmp_path)
+    assert absolute[0].rule == f"run python3 {tmp_path}/x.py"
 
 
 def test_command_arguments_without_shell_are_words(tmp_path: Path) -> None:

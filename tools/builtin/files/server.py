@@ -16,6 +16,7 @@ from tools.builtin.files.root_folder import RootFolder
 from tools.config.named_files import NamedFiles
 from tools.policy.rules import write_requirements
 from tools.run_later import names_run_later, root_paths
+from tools.sandbox.repositories import configured_files
 from tools.types import UNKNOWN_LABELS, Access, Label, Requirement, Tool
 
 
@@ -125,7 +126,9 @@ class FilesServer(builtin_server.BuiltinServer):
         except (builtin_server.ToolError, OSError):
             return []  # the call fails with it
         root, named = self.root.path, self._named_files().paths
-        later = [*named, *root_paths(root)]
+        folders = {folder for path in changed for folder in path.parents}
+        hooks = [path for folder in folders for path in configured_files(folder / ".git")]
+        later = [*named, *root_paths(root), *hooks]
         forms = {form for path in later for form in (path, Path(os.path.realpath(path)))}
         folders = {path for path in forms if path != root and path.is_relative_to(root)}
         for path in changed:

@@ -87,7 +87,9 @@ class GenerationRunner:
         if further is None:
             self._emit_prompt(request.prompt[: -len(prefix) or None] if stage.first else None)
         self.running = decoder
+        decoder.is_given = True
         decoder.feed(prefix)
+        decoder.is_given = False
         if generation is None:
             decoder.was_generated = False
             self._keep(decoder)

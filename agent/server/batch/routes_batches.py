@@ -15,7 +15,7 @@ from agent.server.batch.file_store import public_fields
 from agent.server.batch.jobs import Endpoint
 from agent.server.http.clients import current_client
 from agent.server.http.endpoints import endpoint
-from agent.server.http.errors import ApiError, body_too_large, invalid
+from agent.server.http.errors import ApiError, body_too_large, invalid, unsupported
 from agent.server.http.json_response import JsonResponse
 from agent.server.http.list_page import list_page
 from agent.server.http.request_body import read_json
@@ -24,6 +24,7 @@ from agent.server.input.schemas import ConfigModel, Metadata
 from agent.server.responses import answer_schemas
 from agent.server.responses.service import ResponseService
 
+MAX_LISTED_FILES = 10_000
 MAX_FILE_BYTES = 200 * 1024 * 1024
 """Size of an uploaded file, as OpenAI limits the input of a batch."""
 FORM_BYTES = 64 * 1024
@@ -64,6 +65,8 @@ class BatchRoutes:
         try:
             async with bounded.form(max_files=1, max_fields=10) as form:
                 upload, purpose = form.get("file"), form.get("purpose")
+                if any(name.startswith("expires_after") for name in form):
+                    raise unsupported("expires_after", "Expiry of files")
                 if not isinstance(upload, UploadFile):
                     message = "Missing required parameter: 'file', of a multipart/form-data body."
                     raise invalid("file", message, "missing_required_parameter")
@@ -86,7 +89,8 @@ class BatchRoutes:
         entries = self._queue.files.entries()
         purpose = request.query_params.get("purpose")
         wanted = [entry for entry in entries if purpose in (None, entry["purpose"])]
-        return JsonResponse(list_page(wanted, request.query_params))
+        most = MAX_LISTED_FILES
+        return JsonResponse(list_page(wanted, request.query_params, most, most))
 
     @endpoint("GET", "/v1/files/{id}", answer_schemas.FileObject)
     async def get_file(self, request: Request) -> Response:
@@ -113,7 +117,8 @@ class BatchRoutes:
     async def create_batch(self, request: Request) -> Response:
         """POST /v1/batches: answer the requests of a file in the background."""
         queue = self._queue
-        wanted = validate(CreateBatch, await read_json(request, self._service.body_budget))
+        body = await read_json(request, self._service.body_budget)
+        wanted = validate(CreateBatch, body, extra=None)
         self._service.refuse_while_draining()
         batch = await queue.create(wanted.input_file_id, wanted.endpoint, wanted.metadata)
         return JsonResponse(public_fields(batch))

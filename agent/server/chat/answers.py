@@ -24,6 +24,7 @@ class ChatAnswer(StreamEncoder):
     def __init__(self, chat: ChatRequest) -> None:
         self.with_usage = chat.with_usage
         self._metadata = chat.metadata
+        self._chunk_head: dict[str, Any] = {}
         self._service_tier = None if chat.service_tier is None else {"service_tier": "default"}
 
     def head(self, response: ev.Response, kind: str) -> dict[str, Any]:
@@ -39,6 +40,11 @@ class ChatAnswer(StreamEncoder):
             "system_fingerprint": f"fp_{fingerprint.hexdigest()}",
             **(self._service_tier or {}),
         }
+
+    def chunk_head(self, response: ev.Response) -> dict[str, Any]:
+        """The fields of every chunk, the same in all choices; ``response``: any choice's."""
+        self._chunk_head = self._chunk_head or self.head(response, "chat.completion.chunk")
+        return self._chunk_head
 
     def body(self, responses: Sequence[ev.Response]) -> bytes:
         """The body that final responses become, one choice each. Raises ApiError if one failed or was
@@ -64,7 +70,7 @@ class ChatAnswer(StreamEncoder):
         """The last chunk of a stream; empty where no usage was asked for."""
         if not self.with_usage:
             return b""
-        head = self.head(responses[0], "chat.completion.chunk")
+        head = self.chunk_head(responses[0])
         return sse_data(head | {"choices": [], "usage": _usage(responses)})
 
     def _choice(self, response: ev.Response, index: int) -> dict[str, Any]:
@@ -145,7 +151,7 @@ class ChatChunkEncoder:
         """Write an event; empty if chunks have nothing like it."""
         match event:
             case ev.ResponseCreated(response=response):
-                self._head = self._answer.head(response, "chat.completion.chunk")
+                self._head = self._answer.chunk_head(response)
                 return self._chunk({"role": "assistant", "content": ""})
             case ev.ReasoningTextDelta(delta=delta):
                 return self._chunk(_reasoning(delta))

@@ -243,7 +243,7 @@ class ChatTranslation(Translation[ChatRequest]):
         if index := re.match(r"tools\[(\d+)\]", param):
             tool = dict(enumerate(chat.tools or ())).get(int(index[1]), {})
             kind, rest = tool.get("type"), param.removeprefix(index[0])
-            return f"{index[0]}.{kind}{rest}" if kind in tool else param
+            return f"{index[0]}.{kind}{rest}" if isinstance(kind, str) and kind in tool else param
         if param == "max_output_tokens":
             return "max_tokens" if chat.max_completion_tokens is None else "max_completion_tokens"
         return param

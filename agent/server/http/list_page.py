@@ -22,13 +22,18 @@ Includable = Literal[
 INCLUDABLE: tuple[str, ...] = get_args(Includable)
 
 
-def list_page(items: Sequence[dict[str, Any]], query: QueryParams) -> dict[str, Any]:
+def list_page(
+    items: Sequence[dict[str, Any]],
+    query: QueryParams,
+    default: int = DEFAULT_PAGE_ITEMS,
+    most: int = MAX_PAGE_ITEMS,
+) -> dict[str, Any]:
     """A page of a list, as ``order``, ``limit`` and ``after`` (an item's id) say. Raises ApiError."""
-    order, limit = query.get("order", "desc"), query.get("limit", str(DEFAULT_PAGE_ITEMS))
+    order, limit = query.get("order", "desc"), query.get("limit", str(default))
     if order not in ("asc", "desc"):
         raise invalid("order", "Invalid value for 'order': it must be asc or desc.")
-    if not (limit.isdecimal() and len(limit) < 10 and 1 <= int(limit) <= MAX_PAGE_ITEMS):
-        raise invalid("limit", f"Invalid value for 'limit': it must be 1 to {MAX_PAGE_ITEMS}.")
+    if not (limit.isdecimal() and len(limit) < 10 and 1 <= int(limit) <= most):
+        raise invalid("limit", f"Invalid value for 'limit': it must be 1 to {most}.")
     ordered = list(items if order == "asc" else reversed(items))
     if after := query.get("after"):
         ids = [item["id"] for item in ordered]

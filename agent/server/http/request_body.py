@@ -151,7 +151,10 @@ def _decoder(encoding: str, max_bytes: int) -> Callable[[bytes | None], bytes] |
                 if not decoder.eof:
                     raise zlib.error("it has no end")
                 return b""
-            return decoder.decompress(chunk, max_bytes + 1)
+            piece = decoder.decompress(chunk, max_bytes + 1)
+            if decoder.unused_data:
+                raise zlib.error("something follows its end")
+            return piece
         except zlib.error as error:
             message = f"The body of the request is not valid {encoding[:40]}: {error}."
             raise ApiError(400, message, code="invalid_body") from None

@@ -42,10 +42,11 @@ def list_input(sent: str | Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ..
     """List a request's input items: each has an id, and messages have a list of parts."""
     if isinstance(sent, str):
         sent = [{"role": "user", "content": sent}]
-    return tuple(_list_item(item) for item in sent)
+    taken: set[str] = set()
+    return tuple(_list_item(item, taken) for item in sent)
 
 
-def _list_item(sent: dict[str, Any]) -> dict[str, Any]:
+def _list_item(sent: dict[str, Any], taken: set[str]) -> dict[str, Any]:
     item = {
         name: _list_parts(value) if name in PART_LISTS else value
         for name, value in sent.items()
@@ -55,7 +56,10 @@ def _list_item(sent: dict[str, Any]) -> dict[str, Any]:
     listed = {**item, "type": item_type}
     if isinstance(tools := item.get("tools"), list):
         listed["tools"] = [_without_secrets(tool) for tool in tools]
-    listed["id"] = item.get("id") or new_id(ID_PREFIXES.get(item_type, "item"))
+    is_new = item_type == "item_reference" or sent.get("id") not in (*taken, None, "")
+    if not (is_new and isinstance(sent["id"], str)):  # pages begin behind an id
+        listed["id"] = new_id(ID_PREFIXES.get(item_type, "item"))
+    taken.add(listed["id"])
     if item_type == "message":
         by_model = item.get("role") == "assistant"
         content = item["content"]

@@ -247,6 +247,8 @@ class BlockReader:
         if call is None:
             message = f"'{param}.tool_use_id' names no call of a tool that ran at the server."
             raise invalid(f"{param}.tool_use_id", message)
+        if call["type"] == "web_search_call":
+            return  # the model reads of the search itself
         parts = self._content_parts(block.content, f"{param}.content")
         text = "\n".join(part.get("text", "") for part in parts)
         match call["type"]:

@@ -136,7 +136,7 @@ class MessagesTranslation(Translation[MessagesRequest]):
             self._names |= {f"{name}[{index}]": param for index, param in enumerate(params)}
         return {
             **_settings(sent),
-            "instructions": _instructions(sent.system, self.ignored),
+            "instructions": self._instructions(),
             "input": reader.items,
             "tools": [*tools.values()],
         }
@@ -146,6 +146,25 @@ class MessagesTranslation(Translation[MessagesRequest]):
             rest = param[match.end() :].replace(".parameters", ".input_schema")
             return self._names[match[0]] + (rest if match[1] == "tools" else "")
         return PARAM_NAMES.get(param, param)
+
+    def _instructions(self) -> str | None:
+        """The text of ``system``, without what is not for the model. Raises ApiError."""
+        if (system := self.sent.system) is None:
+            return None
+        if isinstance(system, str):
+            named: dict[str, str | None] = {"system": system}
+        else:
+            named = {f"system[{n}]": block.text for n, block in enumerate(system)}
+        texts = []
+        for name, text in named.items():
+            if text is None:
+                self.pass_over(name, missing(f"{name}.text"))
+                continue
+            text, removed = ATTRIBUTION.subn("", text)
+            if removed:
+                self.ignored.append(name)
+            texts.append(text)
+        return "\n\n".join(filter(None, texts))
 
     def _tools(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """The tools and MCP servers, each with its path in the request. Raises ApiError."""
@@ -206,20 +225,6 @@ def _settings(sent: MessagesRequest) -> dict[str, Any]:
         "include": [INCLUDE_REASONING, INCLUDE_SOURCES],
         "store": False,
     }
-
-
-def _instructions(system: str | list[MessageBlock] | None, ignored: list[str]) -> str | None:
-    """The text of ``system``, without what is not for the model."""
-    if system is None:
-        return None
-    blocks = [system] if isinstance(system, str) else [block.text or "" for block in system]
-    texts = []
-    for index, text in enumerate(blocks):
-        text, removed = ATTRIBUTION.subn("", text)
-        if removed:
-            ignored.append("system" if isinstance(system, str) else f"system[{index}]")
-        texts.append(text)
-    return "\n\n".join(filter(None, texts))
 
 
 def _allowed(tool: MessagesTool, param: str) -> list[str] | None:

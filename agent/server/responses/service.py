@@ -228,8 +228,10 @@ class ResponseService:
             raise rate_limited(error.message)
 
     async def _finish_when_done(self, turn: Turn) -> None:
-        await turn.done()
-        self.finish(turn)
+        try:
+            await turn.done()
+        finally:
+            self.finish(turn)
 
     def _release(self, plan: TurnPlan) -> None:
         self._close_request_host(plan)

@@ -115,7 +115,8 @@ async def test_compressed_bodies_are_bounded_and_checked(serve: Serve) -> None:
     api_error(await served.post(content=bomb, headers=gzipped), 413)
     api_error(await served.post(content=b'{"input": "x"}', headers=gzipped), 400)
     packed = gzip.compress(b'{"input": "x"}')
-    for broken in (packed[:-8], packed[:-1], packed[:-8] + b"\0" * 4 + packed[-4:]):
+    wrong_sum = packed[:-8] + b"\0" * 4 + packed[-4:]
+    for broken in (packed[:-8], packed[:-1], wrong_sum, packed + b"x", packed + packed):
         api_error(await served.post(content=broken, headers=gzipped), 400)
     for encoding in ("zstd", "br"):
         error = api_error(

@@ -77,6 +77,7 @@ async def test_batch_answers_and_errors_have_their_files(serve: Serve) -> None:
     errors = await read_file(served, batch.error_file_id)
     assert errors["b"]["response"]["status_code"] == 400
     assert errors["b"]["response"]["body"]["error"]["param"] == "messages"
+    assert len((await client.files.list(limit=10_000)).data) == 3
     listed = [file.purpose async for file in client.files.list()]
     assert sorted(listed) == ["batch", "batch_output", "batch_output"]
     assert [one.id async for one in client.batches.list(limit=1)] == [batch.id]
@@ -187,6 +188,13 @@ async def test_batch_expires(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> N
     [
         ({"files": {"file": ("x", b"x")}, "data": {"purpose": "vision"}}, "purpose"),
         ({"data": {"purpose": "batch"}}, "file"),
+        (
+            {
+                "files": {"file": ("x", b"{}")},
+                "data": {"purpose": "batch", "expires_after[anchor]": "created_at"},
+            },
+            "expires_after",
+        ),
         ({"content": b"x", "headers": {"content-type": "multipart/form-data"}}, "file"),
     ],
 )
@@ -205,6 +213,12 @@ async def test_wrong_batches_are_refused(serve: Serve) -> None:
         await client.batches.create(
             input_file_id="file_1", endpoint=RESPONSES, completion_window=WINDOW
         )
+    expiry: Any = {"anchor": "created_at", "seconds": 3600}
+    with pytest.raises(openai.BadRequestError, match="output_expires_after"):
+        await client.batches.create(
+            input_file_id="x", endpoint=RESPONSES, completion_window=WINDOW,
+            output_expires_after=expiry,
+        )  # fmt: skip
     other: Any = "/v1/embeddings"
     with pytest.raises(openai.BadRequestError, match="endpoint"):
         await begin(served, b"", other)

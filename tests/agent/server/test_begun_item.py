@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.endpoint import Serve, api_error, engine_markup
 from tests.support.invariants import check
-from tests.support.scripts import final
+from tests.support.scripts import HELLO, final
 
 USER = {"role": "user", "content": "Tell me."}
 
@@ -93,6 +93,15 @@ async def test_conversation_has_a_continued_item_once(serve: Serve) -> None:
     items = (await served.get(f"/v1/conversations/{name}/items?order=asc")).json()["data"]
     texts = [item["content"][0]["text"] for item in items]
     assert texts == ["Tell me.", "It is."]
+
+
+async def test_stop_in_a_begun_item_leaves_its_conversation_open(serve: Serve) -> None:
+    served = await serve("\nx```y<|return|>", HELLO)
+    name = (await served.post({}, url=f"{served.root}/v1/conversations")).json()["id"]
+    items = [USER, message("```json", **BEGUN)]
+    answered = check(await served.stream(conversation=name, input=items, stop="```"))
+    assert answered["output"][-1]["content"][0]["text"] == "```json\nx"
+    check(await served.stream(conversation=name, input="again"))
 
 
 @pytest.mark.parametrize(

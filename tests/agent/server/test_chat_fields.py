@@ -345,6 +345,16 @@ async def test_chat_choices_stream_equals_body(serve: Serve) -> None:
     assert last.choices == [] and last.usage.completion_tokens == body.usage.completion_tokens
 
 
+async def test_chat_chunks_of_all_choices_have_one_id(serve: Serve) -> None:
+    served = await serve(HELLO, HELLO)
+    stream = await served.client().chat.completions.create(
+        model="default", messages=USER, n=2, stream=True, stream_options={"include_usage": True}
+    )
+    chunks = [chunk async for chunk in stream]
+    assert {choice.index for chunk in chunks for choice in chunk.choices} == {0, 1}
+    assert len({(chunk.id, chunk.created) for chunk in chunks}) == 1
+
+
 async def test_chat_disconnect_stops_every_choice(serve: Serve) -> None:
     from tests.support.endpoint import open_request
     from tests.support.scripts import LONG
@@ -360,6 +370,16 @@ async def test_chat_disconnect_stops_every_choice(serve: Serve) -> None:
 
 
 # --- tools ---
+
+
+async def test_chat_tool_type_that_is_no_text_is_refused(serve: Serve) -> None:
+    served = await serve(HELLO)
+    for kind in (["function"], {"a": 1}, 1):
+        tools = [{"type": kind, "function": {"name": "f"}}]
+        answer = await served.post(
+            {"messages": USER, "tools": tools}, url=f"{served.url}/chat/completions"
+        )
+        assert api_error(answer, 400)["param"] == "tools[0].type"
 
 
 async def test_chat_older_functions_are_refused_with_the_name_of_the_newer(serve: Serve) -> None:

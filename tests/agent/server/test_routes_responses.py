@@ -63,6 +63,31 @@ async def test_input_items_pages(serve: Serve) -> None:
         assert answer.status_code == 400, query
 
 
+async def test_input_items_have_ids_of_their_own(serve: Serve) -> None:
+    served = await serve(HELLO)
+    given: list[Any] = ["x", "m", "m", "m", 5, {"a": 1}, "", None]
+    items = [{"id": name, "role": "user", "content": str(n)} for n, name in enumerate(given)]
+    created = (await served.post({"input": items})).json()
+    pages = served.client().responses.input_items.list(created["id"], limit=1, order="asc")
+    listed = [item async for item in pages]
+    assert [item.content[0].text for item in listed] == [str(n) for n in range(len(given))]
+    assert [item.id for item in listed[:2]] == ["x", "m"]
+    assert len({item.id for item in listed}) == len(given)
+
+
+async def test_lenient_server_leaves_out_what_it_names(serve: Serve) -> None:
+    """Of a long list, too, where an earlier item that goes moves those behind it."""
+    served = await serve(HELLO, server={"lenient": True})
+    texts = [f"m{n}" for n in range(13)]
+    items: list[Any] = [{"role": "user", "content": text} for text in texts]
+    items[9] = items[10] = {"type": "foo_call"}
+    answer = await served.post({"input": items})
+    ignored = set(answer.headers["agent-ignored"].split(", "))
+    assert ignored == {"input[9]", "input[10]"}
+    prompt = engine_markup(served)
+    assert all(text in prompt for text in (*texts[:9], "m11", "m12"))
+
+
 async def test_cancel_of_response_that_is_not_in_the_background_is_refused(serve: Serve) -> None:
     served = await serve(LONG)
     client = served.client()

@@ -122,6 +122,33 @@ async def test_messages_lenient_server_passes_over_what_it_lacks(serve: Serve) -
     assert "There was an image here" in engine_markup(served)
 
 
+async def test_messages_system_without_text_is_refused(serve: Serve) -> None:
+    served = await serve(HELLO)
+    for block in ({"type": "image"}, {"type": "text"}):
+        system = [{"type": "text", "text": "a"}, block]
+        assert (
+            "system[1].text" in anthropic_error(await post(served, system=system), 400)["message"]
+        )
+
+
+@pytest.mark.parametrize(
+    ("given", "stop", "reply", "text", "reason"),
+    [
+        ("```json", "```", '\n{"a": 1}\n```\nbye', '\n{"a": 1}\n', "stop_sequence"),
+        ("```json", "json\n", "\nx", "\nx", "end_turn"),
+        ("Hello END", "END", " of END it", " of ", "stop_sequence"),
+    ],
+)
+async def test_messages_stop_sequences_are_those_of_what_is_generated(
+    serve: Serve, given: str, stop: str, reply: str, text: str, reason: str
+) -> None:
+    served = await serve(f"{reply}<|return|>")
+    messages = [*USER, {"role": "assistant", "content": given}]
+    message = await create(served, messages=messages, stop_sequences=[stop])
+    assert (message["content"][-1]["text"], message["stop_reason"]) == (text, reason)
+    assert (await served.get("/health")).json()["running"] == 0
+
+
 async def test_messages_unknown_fields_are_named_in_the_header(serve: Serve) -> None:
     served = await serve(HELLO)
     editing = {"edits": [{"type": "clear_tool_uses_20250919"}]}
@@ -260,7 +287,8 @@ async def test_messages_history_of_server_tools(serve: Serve) -> None:
     """Of Anthropic's own servers, in a session that continues here."""
     served = await serve(HELLO)
     search = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "x"}}
-    results = {"type": "web_search_tool_result", "tool_use_id": "s1", "content": []}
+    found = {"type": "web_search_result", "url": "http://a", "title": "A", "encrypted_content": ""}
+    results = {"type": "web_search_tool_result", "tool_use_id": "s1", "content": [found]}
     shell = {"type": "server_tool_use", "id": "s2", "name": "bash_code_execution", "input": {}}
     output = {"stdout": "frogs", "stderr": "", "return_code": 0, "type": "bash_result"}
     ran = {"type": "bash_code_execution_tool_result", "tool_use_id": "s2", "content": output}

@@ -38,10 +38,7 @@ sys.dont_write_bytecode = False
 # No example is too slow on a busy machine; more of them with `--hypothesis-profile=more`.
 for profile, examples in {"bounded": 60, "more": 5_000}.items():
     settings.register_profile(
-        profile,
-        max_examples=examples,
-        deadline=None,
-        suppress_health_check=[HealthCheck.too_slow],
+        profile, max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )
 settings.load_profile("bounded")
 

@@ -25,11 +25,7 @@ def test_flaky():
 @pytest.mark.parametrize(
     ("tests", "code", "summary"),
     [
-        (
-            TESTS,
-            1,
-            ["FAILED twice test_it.py::test_bad", "FLAKY test_it.py::test_flaky"],
-        ),
+        (TESTS, 1, ["FAILED twice test_it.py::test_bad", "FLAKY test_it.py::test_flaky"]),
         (TESTS.replace("assert 0", "pass"), 0, ["FLAKY test_it.py::test_flaky"]),
         ("import nothing_like_it", 1, []),
     ],

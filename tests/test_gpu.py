@@ -27,11 +27,7 @@ from tests.support.program import ROOT
     ],
 )
 def test_backend_is_that_of_the_card_and_the_compiler(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    vendor: str,
-    programs: set[str],
-    backend: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vendor: str, programs: set[str], backend: str
 ) -> None:
     if vendor:
         device = tmp_path / "sys/bus/pci/devices/0000:01:00.0"

@@ -102,11 +102,7 @@ class AcpAgent:
         return S.NewSessionResponse(session_id=session.id, **self._offered(session))
 
     async def load_session(
-        self,
-        cwd: str,
-        session_id: str,
-        mcp_servers: Sequence[McpServer] | None = None,
-        **_: Any,
+        self, cwd: str, session_id: str, mcp_servers: Sequence[McpServer] | None = None, **_: Any
     ) -> S.LoadSessionResponse:
         session = await self._open_stored(session_id, cwd, mcp_servers)
         assert self._store is not None
@@ -122,11 +118,7 @@ class AcpAgent:
         return S.LoadSessionResponse(**self._offered(session))
 
     async def resume_session(
-        self,
-        session_id: str,
-        cwd: str,
-        mcp_servers: Sequence[McpServer] | None = None,
-        **_: Any,
+        self, session_id: str, cwd: str, mcp_servers: Sequence[McpServer] | None = None, **_: Any
     ) -> S.ResumeSessionResponse:
         session = await self._open_stored(session_id, cwd, mcp_servers)
         return S.ResumeSessionResponse(**self._offered(session))

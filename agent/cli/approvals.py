@@ -17,9 +17,7 @@ app = typer.Typer(rich_markup_mode=None)
 
 
 @app.command("list", epilog="Example: agent approvals list --json | jq -r '.[].allows'")
-def list_(
-    as_json: bool = flag("--json", help="Print a JSON array."),
-) -> None:
+def list_(as_json: bool = flag("--json", help="Print a JSON array.")) -> None:
     """List lasting approvals by folder, each with its meaning."""
     approvals = _store().approvals()
     if as_json:

@@ -36,9 +36,7 @@ FALLBACK_EDITORS = ("nano", "vi")
 
 
 @app.command(epilog="Example: agent config show --json | jq '.effort'")
-def show(
-    as_json: bool = flag("--json", help="Print a JSON object."),
-) -> None:
+def show(as_json: bool = flag("--json", help="Print a JSON object.")) -> None:
     """Show each setting, its value, its default and where the value comes from."""
     paths = user_paths()
     settings = load_settings(paths)

@@ -116,11 +116,7 @@ def add(
         help="Environment variable of the command (repeatable).",
     ),
     header: list[str] | None = typer.Option(
-        None,
-        "--header",
-        "-H",
-        metavar="'KEY: VALUE'",
-        help="HTTP header for the URL (repeatable).",
+        None, "--header", "-H", metavar="'KEY: VALUE'", help="HTTP header for the URL (repeatable)."
     ),
     transport: str | None = typer.Option(
         None,
@@ -343,9 +339,7 @@ def remove(name: NameArgument, scope: ScopeOption = "user") -> None:
 
 
 @app.command("import", epilog="Example: agent mcp import --yes")
-def import_servers(
-    yes: bool = flag("--yes", "-y", help="Do not ask for confirmation."),
-) -> None:
+def import_servers(yes: bool = flag("--yes", "-y", help="Do not ask for confirmation.")) -> None:
     """Import the servers of Claude, Codex, Cursor, VS Code and others; shows them and asks."""
     path = user_paths().mcp_json
     plan = plan_import(Path.home(), path)

@@ -37,9 +37,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", autocompletion=complete_mod
 
 
 @app.command("list", epilog="Example: agent models list --json | jq -r '.[].name'")
-def list_(
-    as_json: bool = flag("--json", help="Print a JSON array."),
-) -> None:
+def list_(as_json: bool = flag("--json", help="Print a JSON array.")) -> None:
     """List the models: those of models.toml, then those of other programs.
 
     A star marks the default. Each is fast, usable or slow on this machine (from 20 and 4 tokens a
@@ -80,10 +78,7 @@ def path(name: Name) -> None:
 
 
 @app.command("show", epilog="Example: agent models show gpt-oss-20b")
-def show(
-    name: Name,
-    as_json: bool = flag("--json", help="Print a JSON object."),
-) -> None:
+def show(name: Name, as_json: bool = flag("--json", help="Print a JSON object.")) -> None:
     """Show a model's file, its placement on this machine, and how it writes messages.
 
     The example is a thought, a message and a call. A model whose calls cannot be parsed gets no tools.
@@ -269,9 +264,7 @@ def remove(
 
 
 @app.command("cache", epilog="Example: agent models cache --clear")
-def cache(
-    clear: bool = flag("--clear", help="Delete all of it."),
-) -> None:
+def cache(clear: bool = flag("--clear", help="Delete all of it.")) -> None:
     """Show or empty the prefix cache: prompts as models have read them, kept on disk."""
     from agent.engine.llama import disk_cache
 

@@ -42,9 +42,7 @@ SessionId = Annotated[
 
 
 @app.command("list", epilog="Example: agent sessions list --json | jq -r '.[].id'")
-def list_(
-    as_json: bool = flag("--json", help="Print a JSON array, with whole ids."),
-) -> None:
+def list_(as_json: bool = flag("--json", help="Print a JSON array, with whole ids.")) -> None:
     """List all conversations, the latest first."""
     store = _open_store()
     summaries = store.summaries()

@@ -262,10 +262,7 @@ class _Compaction:
             entries[offset + at] = replace(entries[offset + at], ids=ids)
         try:
             text = await summarise(
-                self._generator,
-                conversation.header_ids,
-                entries,
-                lambda text: _render(form, text),
+                self._generator, conversation.header_ids, entries, lambda text: _render(form, text)
             )
         except EngineError as error:
             raise NotCompactedError(f"Nothing was compacted: {error}") from error

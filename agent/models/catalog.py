@@ -296,12 +296,7 @@ def _endpoint(entry: dict[str, Any]) -> RemoteEndpoint | None:
     if len({url, *others}) < len(urls):
         raise ValueError("url has an address twice")
     return RemoteEndpoint(
-        engine,
-        url,
-        entry.get("key_env"),
-        entry.get("model"),
-        entry.get("wait"),
-        tuple(others),
+        engine, url, entry.get("key_env"), entry.get("model"), entry.get("wait"), tuple(others)
     )
 
 

@@ -16,11 +16,7 @@ from starlette.routing import Route, WebSocketRoute
 from agent.events import Event, OfficialEvent
 from agent.server.http.endpoints import ENDPOINTS, document_path
 from agent.server.http.json_response import JsonResponse
-from agent.server.input.schemas import (
-    ITEM_MODELS,
-    InputMessage,
-    ItemReference,
-)
+from agent.server.input.schemas import ITEM_MODELS, InputMessage, ItemReference
 from agent.server.responses.answer_schemas import ErrorAnswer
 from tools.version import program_version
 
@@ -62,8 +58,7 @@ def _document(routes: Sequence[Route | WebSocketRoute]) -> dict[str, Any]:
     used = ((each.body, each.answer, each.stream) for each in ENDPOINTS.values())
     models = dict.fromkeys(filter(None, (*chain.from_iterable(used), *STREAM_EVENTS, ErrorAnswer)))
     _, schemas = models_json_schema(
-        [(model, "validation") for model in models],
-        ref_template="#/components/schemas/{model}",
+        [(model, "validation") for model in models], ref_template="#/components/schemas/{model}"
     )
     events = [_reference(event) for event in STREAM_EVENTS]
     schemas["$defs"][OfficialEvent.__name__] = {"anyOf": events}

@@ -49,10 +49,7 @@ _NAMES: dict[str, str] = {
 
 
 def measure_context(
-    form: Format,
-    conversation: Conversation,
-    header: Sequence[ev.ContextPart],
-    context_length: int,
+    form: Format, conversation: Conversation, header: Sequence[ev.ContextPart], context_length: int
 ) -> ev.AgentContext:
     """The prompt of the next generation. ``header``: what `header_parts` returns."""
     opening = len(form.open_assistant())

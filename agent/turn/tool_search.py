@@ -106,11 +106,7 @@ def _requested(
 
 
 def find_search(
-    options: TurnOptions,
-    form: Format,
-    tools: Collection[Tool],
-    host: Host,
-    context_length: int,
+    options: TurnOptions, form: Format, tools: Collection[Tool], host: Host, context_length: int
 ) -> ToolSearch | None:
     """The search of a turn that may use these tools; None: the prompt declares all of them."""
     taken = {f.model_name for f in options.functions} | {tool.model_name for tool in tools}

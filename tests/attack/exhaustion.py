@@ -7,13 +7,7 @@ from pathlib import Path
 
 from agent.util.folder_limits import measure_folder, remove_tree
 from agent.util.temporary_folders import process_folder
-from tests.attack.measure import (
-    Attempt,
-    Load,
-    left_processes,
-    measured,
-    started_processes,
-)
+from tests.attack.measure import Attempt, Load, left_processes, measured, started_processes
 from tests.attack.programs import read_programs
 from tests.attack.sandbox import isolations
 from tools.builtin.python.call_limits import CallLimits

@@ -165,10 +165,7 @@ class Clients:
         """Send one request on a new connection and read its answer to the end."""
         label, body = "silence", b""
         try:
-            async with (
-                asyncio.timeout(seconds),
-                self.sending(data, pause=pause) as reader,
-            ):
+            async with asyncio.timeout(seconds), self.sending(data, pause=pause) as reader:
                 label = await _read_status(reader)
                 body = await _read_some(reader)
         except TimeoutError:
@@ -1634,8 +1631,7 @@ attack(
     hold(lambda: [upgrade() + frame(b"a" * 8_200_000)[:-1]] * 12),
 )
 attack(
-    "leave WebSocket messages unfinished in fragments",
-    hold(lambda: [upgrade() + _UNENDED] * 12),
+    "leave WebSocket messages unfinished in fragments", hold(lambda: [upgrade() + _UNENDED] * 12)
 )
 attack(
     "claim long WebSocket frames and send none",

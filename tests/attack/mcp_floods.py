@@ -1053,9 +1053,7 @@ add_act(
     then_done(lambda ask: [number(b"[", NOTE, b"]", 100_000)]),
 )
 add_act(
-    "batch of 100000 answers",
-    CALL,
-    then_done(lambda ask: [number(b"[", _FORGED, b"]", 100_000)]),
+    "batch of 100000 answers", CALL, then_done(lambda ask: [number(b"[", _FORGED, b"]", 100_000)])
 )
 add_act("each request answered 2000 times", CALL + LIST, answer_often)
 add_messages(
@@ -2031,12 +2029,7 @@ add_http("opening of utf-16", OPENING, begins(b"application/json; charset=utf-16
 _PAGE_BODY = b"<b>\x1b[2J" * (12 * MIB // 7)
 _OOPS = b"HTTP/1.1 500 Oops\r\nContent-Type: text/html\r\n\r\n<b>"
 _LONG_REASON = b"HTTP/1.1 500 " + b"\x1b[2J" * (MIB // 4) + b"\r\nContent-Length: 0\r\n\r\n"
-add_http(
-    "page of 12 MiB in the opening",
-    OPENING,
-    begins(b"text/html"),
-    writes(_PAGE_BODY),
-)
+add_http("page of 12 MiB in the opening", OPENING, begins(b"text/html"), writes(_PAGE_BODY))
 add_http("error page of 12 MiB", CALL, responds(b"502 Bad Gateway", body=_PAGE_BODY))
 add_http("error page without end", CALL, writes(_OOPS), floods(b"<b>"))
 add_http("error page that hangs", CALL, writes(_OOPS), waits())

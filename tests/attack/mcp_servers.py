@@ -8,12 +8,7 @@ from collections.abc import AsyncIterator, Collection, Iterator
 from pathlib import Path
 
 from tests.attack.mcp_floods import MODES
-from tests.attack.measure import (
-    Attempt,
-    left_processes,
-    measured,
-    started_processes,
-)
+from tests.attack.measure import Attempt, left_processes, measured, started_processes
 from tests.support.hosts import free_port, is_listening
 from tests.support.waiting import wait_until
 from tools.config.servers import ServerConfig

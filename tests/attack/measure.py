@@ -115,10 +115,7 @@ def left_processes(before: set[psutil.Process]) -> list[str]:
 
 def markdown_table(attempts: Sequence[Attempt]) -> str:
     """Return a row for each group, and what did not hold or missed a goal below it."""
-    lines = [
-        "| attacked | tried | held | most memory | others waited |",
-        "|---|---|---|---|---|",
-    ]
+    lines = ["| attacked | tried | held | most memory | others waited |", "|---|---|---|---|---|"]
     for group in dict.fromkeys(attempt.group for attempt in attempts):
         members = [attempt for attempt in attempts if attempt.group == group]
         lines.append(

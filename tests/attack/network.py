@@ -9,12 +9,7 @@ from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 
 from agent.util.temporary_folders import process_folder
-from tests.attack.measure import (
-    Attempt,
-    left_processes,
-    measured,
-    started_processes,
-)
+from tests.attack.measure import Attempt, left_processes, measured, started_processes
 from tests.attack.programs import read_programs
 from tools.builtin.shell.server import ShellServer
 from tools.builtin_server import StructuredText, ToolError

@@ -939,8 +939,7 @@ def _(s: _Sandbox) -> _Answer:
     return first(
         range(3),
         lambda number: done(
-            s.owned(call("pidfd_getfd", pidfd, number, 0)),
-            s.victim(f"took descriptor {number} of"),
+            s.owned(call("pidfd_getfd", pidfd, number, 0)), s.victim(f"took descriptor {number} of")
         ),
     )
 

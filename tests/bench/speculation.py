@@ -88,10 +88,7 @@ def _draft_row(
     ids = source.sample(range(1000, 190_000), PROMPT_TOKENS + count)
     prompt, text = ids[:PROMPT_TOKENS], None if free else ids[PROMPT_TOKENS:]
     with asyncio.Runner() as runner:
-        engines = (
-            _load(runner, path, "off", draft=endless_model()),
-            _load(runner, path, "off"),
-        )
+        engines = (_load(runner, path, "off", draft=endless_model()), _load(runner, path, "off"))
         ours, theirs = (
             partial(_run_rate, runner, engine, prompt, text, count) for engine in engines
         )

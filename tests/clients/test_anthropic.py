@@ -86,11 +86,7 @@ def test_claude_code_twenty_steps(scripted: Scripted, node: Path, tmp_path: Path
         ("Bash", check),
         (
             "Edit",
-            {
-                "file_path": str(shop),
-                "old_string": "price - count",
-                "new_string": "price * count",
-            },
+            {"file_path": str(shop), "old_string": "price - count", "new_string": "price * count"},
         ),
         ("Bash", check),
         *(

@@ -55,10 +55,7 @@ def test_codex_asks_embedded_model(
     config.write_text(
         CONFIG
         + PROVIDER.format(
-            url=scripted(ask, *[final("It is 408.")] * 3),
-            python=PYTHON,
-            home=home,
-            root=ROOT,
+            url=scripted(ask, *[final("It is 408.")] * 3), python=PYTHON, home=home, root=ROOT
         )
     )
     out = run("codex", "exec", "--json", "--skip-git-repo-check", "ask the helper")

@@ -260,10 +260,7 @@ async def test_family_http_functions_two_turns(
     ("family", "rest"),
     [
         ("qwen3", '{"place": "Oslo"}}\n</tool_call>'),
-        (
-            "qwen3-coder",
-            "<parameter=place>\nOslo\n</parameter>\n</function>\n</tool_call>",
-        ),
+        ("qwen3-coder", "<parameter=place>\nOslo\n</parameter>\n</function>\n</tool_call>"),
         ("llama3", '{"place": "Oslo"}}'),
     ],
 )

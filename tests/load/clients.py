@@ -191,10 +191,7 @@ class SimulatedClients:
         request = self.fuzzer.request()
         headers = {"content-type": "application/json"}
         answer = await self.http.request(
-            request.method,
-            self.program.root + request.path,
-            content=request.body,
-            headers=headers,
+            request.method, self.program.root + request.path, content=request.body, headers=headers
         )
         if answer.status_code == 200:
             kind = answer.headers["content-type"].partition(";")[0]

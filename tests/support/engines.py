@@ -18,15 +18,7 @@ from agent.engine.grammars import ANY_OBJECT, Grammar, GrammarCompiler
 from agent.engine.llama.engine import LlamaEngine
 from agent.engine.llama.model import BatchSpan, LlamaModel
 from agent.engine.placement.placement import Placement, ThreadCounts
-from agent.engine.protocol import (
-    Finished,
-    Generation,
-    Prefill,
-    Request,
-    Sampling,
-    Tokens,
-    Waiting,
-)
+from agent.engine.protocol import Finished, Generation, Prefill, Request, Sampling, Tokens, Waiting
 from agent.engine.remote.client import RemoteTiming
 from agent.engine.remote.endpoint import RemoteEndpoint
 from agent.engine.remote.engine import RemoteEngine

@@ -376,10 +376,7 @@ def make_app(session: FakeSession, **options: Any) -> AgentApp:
 
 @asynccontextmanager
 async def drive_app(
-    session: FakeSession | None = None,
-    *,
-    size: tuple[int, int] = (80, 24),
-    **options: Any,
+    session: FakeSession | None = None, *, size: tuple[int, int] = (80, 24), **options: Any
 ) -> AsyncIterator[AppDriver]:
     """Run the app without a terminal, until the end of the block; yields its driver once the session
     has begun. ``size``: columns and rows; ``options``: the app's own."""

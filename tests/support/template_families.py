@@ -97,9 +97,7 @@ ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     "words": {"names": ["a b", "c, d", 'e"f', "naïve"]},
     "mixed list": {"mixed": [1, "two", None, True, 1.5, {"a": []}, [3]]},
     "empty list": {"ids": []},
-    "object": {
-        "options": {"city": "Rome", "days": 3, "tags": ["a", "b"], "deep": {"on": True}},
-    },
+    "object": {"options": {"city": "Rome", "days": 3, "tags": ["a", "b"], "deep": {"on": True}}},
     "empty object": {"options": {}},
     "no arguments": {},
     "all": {

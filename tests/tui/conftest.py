@@ -26,10 +26,7 @@ def no_error_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def open_app(
-    tmp_path: Path,
-    home: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    restored_logging: None,
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, restored_logging: None
 ) -> Callable[..., Any]:
     """A context manager that runs the app below ``home``; ``launch`` changes its launch options."""
     monkeypatch.setenv("AGENT_HOME", str(home))

@@ -799,9 +799,7 @@ async def test_there_is_one_search_and_escape_closes_it_from_the_prompt() -> Non
         await driver.wait_for(lambda: turn.stopped)
 
 
-async def test_panic_sets_exit_message_and_logs_traceback(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_panic_sets_exit_message_and_logs_traceback(caplog: pytest.LogCaptureFixture) -> None:
     async with drive_app() as driver:
         driver.app.panic("KeyError: [red]")  # as Textual does when its reading of keys ends
     assert driver.app.exit_message == (

@@ -19,11 +19,7 @@ Open = Callable[..., Session]
 
 
 @pytest.fixture
-def open_session(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    restored_logging: None,
-) -> Open:
+def open_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restored_logging: None) -> Open:
     monkeypatch.setenv("AGENT_HOME", str(tmp_path / "home"))
     script = tmp_path / "script.jsonl"
     lines = [OK, OK, OK, OK, SUMMARY, OK]

@@ -13,11 +13,7 @@ import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from agent.conversation.attachments import (
-    format_attachment,
-    read_attachment,
-    split_attachments,
-)
+from agent.conversation.attachments import format_attachment, read_attachment, split_attachments
 
 _PUNCTUATION = ".,;:!?)]}'\""
 """May follow a path."""

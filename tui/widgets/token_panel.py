@@ -54,7 +54,7 @@ class TokenPanel(Guarded, Container):
     rows."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("p", "screen.colour_tokens", show=False, priority=True),
+        Binding("p", "screen.colour_tokens", show=False, priority=True)
     ]
     DEFAULT_CSS = """
     TokenPanel {

@@ -17,11 +17,7 @@ from agent.turn.loop import Turn
 
 def route(service: ResponseService) -> Route:
     @endpoint(
-        "POST",
-        "/v1/chat/completions",
-        ChatCompletion,
-        stream=ChatCompletionChunk,
-        body=ChatRequest,
+        "POST", "/v1/chat/completions", ChatCompletion, stream=ChatCompletionChunk, body=ChatRequest
     )
     async def create(request: Request) -> Response:
         """POST /v1/chat/completions: the older API; docs/chat.md says what each field does."""

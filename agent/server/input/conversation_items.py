@@ -174,12 +174,7 @@ def new_messages(
     for index, item in enumerate(items):
         history.messages = []
         reader = ItemReader(
-            history,
-            tools,
-            find=find,
-            refuse_unseen=refuse_unseen,
-            pdfs=pdfs,
-            abandoned=abandoned,
+            history, tools, find=find, refuse_unseen=refuse_unseen, pdfs=pdfs, abandoned=abandoned
         )
         reader.add(item, f"items[{index}]", is_newest=index >= newest)
         groups.append(history.messages)

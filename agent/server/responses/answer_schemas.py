@@ -56,10 +56,7 @@ ChatLogprobs = _model("ChatLogprobs", content="list[TokenLogprob]", refusal=None
 # A call, or in a chunk a piece of one.
 ChatFunctionCall = _model("ChatFunctionCall", name=(str | None, None), arguments=(str | None, None))
 ChatCustomCall = _model("ChatCustomCall", name=(str | None, None), input=(str | None, None))
-_CALLED = {
-    "function": ("ChatFunctionCall | None", None),
-    "custom": ("ChatCustomCall | None", None),
-}
+_CALLED = {"function": ("ChatFunctionCall | None", None), "custom": ("ChatCustomCall | None", None)}
 ChatCall = _model("ChatCall", id=str, type=Literal["function", "custom"], **_CALLED)
 ChatCallDelta = _model(
     "ChatCallDelta",

@@ -56,19 +56,10 @@ from agent.server.input.schemas import (
     RequestMcp,
     RequestText,
 )
-from agent.server.input.stored_responses import (
-    Continued,
-    ResponseCache,
-    history_of,
-    served_json,
-)
+from agent.server.input.stored_responses import Continued, ResponseCache, history_of, served_json
 from agent.server.input.token_memo import TokenMemo, pretokenise
 from agent.server.input.turn_options import initial_response, turn_options
-from agent.server.responses.conversations import (
-    Conversations,
-    list_new_inputs,
-    referenced_items,
-)
+from agent.server.responses.conversations import Conversations, list_new_inputs, referenced_items
 from agent.server.responses.models import ServedModels
 from agent.store.event_codec import pack_official
 from agent.store.records import ServedTurn

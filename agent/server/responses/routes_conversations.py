@@ -10,11 +10,7 @@ from agent.server.http.errors import client_params, invalid
 from agent.server.http.json_response import JsonResponse
 from agent.server.http.list_page import as_list, included, list_page, with_included
 from agent.server.http.request_body import parse_json_object, read_body
-from agent.server.input.parsing import (
-    ignored_header,
-    validate,
-    without_unknown_values,
-)
+from agent.server.input.parsing import ignored_header, validate, without_unknown_values
 from agent.server.input.schemas import (
     CreateConversation,
     CreateItems,

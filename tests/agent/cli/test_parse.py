@@ -14,11 +14,7 @@ Answers = tuple[int, list[dict[str, Any]]]
 
 
 def parse(
-    data: str | bytes,
-    *,
-    text: bool = False,
-    tools: str | None = None,
-    format: str = "harmony",
+    data: str | bytes, *, text: bool = False, tools: str | None = None, format: str = "harmony"
 ) -> Answers:
     raw = data.encode() if isinstance(data, str) else data
     stdin = io.TextIOWrapper(io.BytesIO(raw), encoding="utf-8")

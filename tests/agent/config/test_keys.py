@@ -66,11 +66,7 @@ def test_default_keys_are_keys_of_textual_and_differ() -> None:
 @pytest.mark.parametrize(
     ("table", "chosen", "problems"),
     [
-        (
-            {"view": "f9", "raw": "f4"},
-            {"view": "f9"},
-            {"raw": "F4 cannot be both theme and raw"},
-        ),
+        ({"view": "f9", "raw": "f4"}, {"view": "f9"}, {"raw": "F4 cannot be both theme and raw"}),
         (
             {"steer": "f9", "fold": "f9"},
             {},

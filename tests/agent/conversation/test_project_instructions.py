@@ -92,9 +92,7 @@ def test_read_unusable_files_left_out_with_notice(
     read = read_project_instructions(paths, repository / "a" / "b")
     assert not read.files
     for notice, reason in zip(
-        read.notices,
-        ("regular file", "regular file", "UTF-8 text", "leads out of"),
-        strict=True,
+        read.notices, ("regular file", "regular file", "UTF-8 text", "leads out of"), strict=True
     ):
         assert reason in notice
 

@@ -4,13 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.models.machine import (
-    Machine,
-    active_share,
-    estimate_fit,
-    free_disk,
-    inspect_machine,
-)
+from agent.models.machine import Machine, active_share, estimate_fit, free_disk, inspect_machine
 
 GB = 10**9
 LAPTOP = Machine(28 * GB, 0, shares_memory=False, bandwidth=40e9)

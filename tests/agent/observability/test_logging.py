@@ -71,8 +71,7 @@ async def test_accept_without_descriptors_is_one_warning(
 
 
 @pytest.mark.parametrize(
-    ("limit", "names"),
-    [("-n 8", "raise ulimit -n"), ("-v 390000", "raise ulimit -v")],
+    ("limit", "names"), [("-n 8", "raise ulimit -n"), ("-v 390000", "raise ulimit -v")]
 )
 @pytest.mark.skipif(sys.platform != "linux", reason="needs RLIMIT_AS")
 def test_too_narrow_limits_one_sentence(home: Path, limit: str, names: str) -> None:

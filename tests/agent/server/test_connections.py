@@ -27,12 +27,7 @@ from tests.support.endpoint import Serve, Served, api_error, first_turn, open_re
 from tests.support.invariants import check
 from tests.support.scripts import HELLO, LONG, final, hold, thought
 from tests.support.waiting import HANG_SECONDS, wait_until
-from tests.support.websocket import (
-    open_socket,
-    receive_event,
-    request_events,
-    send_request,
-)
+from tests.support.websocket import open_socket, receive_event, request_events, send_request
 
 HEAD = b"POST /v1/responses HTTP/1.1\r\nhost: localhost\r\n"
 PARTIAL_FRAME = b"\x81\xfe\x04\x00mask{"

@@ -14,13 +14,7 @@ from agent.store.recorder import TurnRecorder
 from agent.turn.loop import Turn
 from agent.turn.options import APP, TurnOptions
 from agent.util.ids import new_id
-from tests.support.endpoint import (
-    Serve,
-    api_error,
-    engine_markup,
-    first_turn,
-    open_request,
-)
+from tests.support.endpoint import Serve, api_error, engine_markup, first_turn, open_request
 from tests.support.invariants import check
 from tests.support.scripts import HELLO, LONG, WEATHER, call, final, thought
 from tests.support.waiting import wait_until
@@ -478,11 +472,7 @@ async def test_deleting_an_open_call_leaves_the_call_before_it(serve: Serve) -> 
     name = (await client.conversations.create()).id
     common: dict[str, Any] = {"conversation": name, "tools": [WEATHER], "model": "default"}
     first: Any = await client.responses.create(input="question", **common)
-    output = {
-        "type": "function_call_output",
-        "call_id": first.output[-1].call_id,
-        "output": "cold",
-    }
+    output = {"type": "function_call_output", "call_id": first.output[-1].call_id, "output": "cold"}
     second: Any = await client.responses.create(input=[output], **common)
     await client.conversations.items.delete(second.output[-1].id, conversation_id=name)
     await client.responses.create(input="go on", **common)

@@ -5,15 +5,7 @@ from typing import Any, get_args
 
 import openai
 import pytest
-from openai.types import (
-    Batch,
-    Completion,
-    FileDeleted,
-    FileObject,
-    Model,
-    conversations,
-    responses,
-)
+from openai.types import Batch, Completion, FileDeleted, FileObject, Model, conversations, responses
 from openai.types import completion_create_params as completions
 from openai.types.batch_create_params import BatchCreateParams
 from openai.types.chat import ChatCompletion, ChatCompletionChunk

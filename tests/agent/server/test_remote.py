@@ -49,9 +49,7 @@ async def remote_model(
     await fake.stop()
 
 
-async def test_health_reports_remote_server(
-    remote_model: tuple[FakeVllm, Served],
-) -> None:
+async def test_health_reports_remote_server(remote_model: tuple[FakeVllm, Served]) -> None:
     fake, served = remote_model
     assert (await served.get("/health")).json() == {"status": "ok", "running": 0}
     fake.loading = 1

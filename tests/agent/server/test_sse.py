@@ -9,16 +9,7 @@ from agent import events as ev
 from tests.support.endpoint import Serve, comparable, http_client
 from tests.support.invariants import check, fold
 from tests.support.requests import CODE_INTERPRETER
-from tests.support.scripts import (
-    HELLO,
-    WEATHER,
-    final,
-    hold,
-    preamble,
-    python,
-    raw_call,
-    thought,
-)
+from tests.support.scripts import HELLO, WEATHER, final, hold, preamble, python, raw_call, thought
 from tests.support.waiting import wait_until
 
 

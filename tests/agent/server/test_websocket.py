@@ -275,10 +275,7 @@ async def failing_socket(*texts: str) -> WebSocket:
 
 @pytest.mark.parametrize(
     "texts",
-    [
-        ["{"],
-        [f'{{"type": "response.create", "input": 1, "stream_id": "{name}"}}' for name in "ab"],
-    ],
+    [["{"], [f'{{"type": "response.create", "input": 1, "stream_id": "{name}"}}' for name in "ab"]],
 )
 async def test_websocket_send_after_disconnect_is_not_logged(
     serve: Serve, texts: list[str]
@@ -322,9 +319,7 @@ async def test_websocket_key_and_origin_are_checked(serve: Serve) -> None:
     # A name that a foreign page made this machine's.
     with pytest.raises(InvalidStatus) as caught:
         await connect(
-            f"ws://evil.example:{port}/v1/responses",
-            host="127.0.0.1",
-            additional_headers=key,
+            f"ws://evil.example:{port}/v1/responses", host="127.0.0.1", additional_headers=key
         )
     assert caught.value.response.status_code == 403
 

@@ -9,10 +9,7 @@ import pytest
 
 from agent.conversation.conversation import Conversation, Entry
 from agent.events import Response
-from agent.store.api_conversations import (
-    ApiConversationStore,
-    ItemTurn,
-)
+from agent.store.api_conversations import ApiConversationStore, ItemTurn
 from agent.store.conversations import Store
 from agent.store.responses import ResponseStore
 from agent.store.tree import ConversationChangedError

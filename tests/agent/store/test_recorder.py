@@ -73,13 +73,7 @@ def test_killed_turn_keeps_noted_text_and_can_continue(
     assert "And so it goes on. And" in kept and (kept.startswith(seen) or seen.startswith(kept))
     before = Store(home / STORE).load(None)
     assert [entry.role for entry in before.entries] == ["user", "assistant", "result", "assistant"]
-    more = agent(
-        "run",
-        "--continue",
-        "and now?",
-        "--engine",
-        script(OK),
-    )
+    more = agent("run", "--continue", "and now?", "--engine", script(OK))
     assert more.code == 0 and more.out == "ok\n"
     after = Store(home / STORE).load(None)
     assert after.id == before.id and after.entries[:4] == before.entries
@@ -101,13 +95,7 @@ def test_killed_turn_keeps_output_of_running_call(
 def test_finished_turn_stores_events_with_times(
     home: Path, script: Callable[..., str], agent: RunAgent
 ) -> None:
-    done = agent(
-        "run",
-        "--json-events",
-        "--engine",
-        script(CALL, OK),
-        "go",
-    )
+    done = agent("run", "--json-events", "--engine", script(CALL, OK), "go")
     store = Store(home / STORE)
     response = store.turns(store.find(None))[0].response
     times, events = zip(*store.events(response.id), strict=True)

@@ -158,10 +158,7 @@ async def test_call_may_follow_where_no_grammar_leads(
         make_runtime, tmp_path, thought(THOUGHTS), call("get_weather", place="Rome"), **options
     )
     response = check(await read_events(turn))
-    assert outline(response) == [
-        ("reasoning", "one two"),
-        ("function_call", '{"place": "Rome"}'),
-    ]
+    assert outline(response) == [("reasoning", "one two"), ("function_call", '{"place": "Rome"}')]
     turn = await start(
         make_runtime, tmp_path, thought(THOUGHTS), thought("a b"), "Done.<|return|>", **options
     )

@@ -143,10 +143,7 @@ async def generate(engine: LlamaEngine, request: Request) -> tuple[list[int], li
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
 async def test_choices_are_those_of_a_softmax_over_the_logits(
-    tiny_engine: LlamaEngine,
-    form: HarmonyFormat,
-    sampling: Sampling,
-    seen_logits: list[Floats],
+    tiny_engine: LlamaEngine, form: HarmonyFormat, sampling: Sampling, seen_logits: list[Floats]
 ) -> None:
     """And those that the generation itself reported, whatever its settings."""
     prompt = arithmetic_prompt(form)

@@ -56,12 +56,7 @@ def test_header_of_400_tools_is_short(form: HarmonyFormat, tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("mode", "context", "searched"),
-    [
-        ("auto", 8192, False),
-        ("auto", 1024, True),
-        ("always", 8192, True),
-        ("never", 1024, False),
-    ],
+    [("auto", 8192, False), ("auto", 1024, True), ("always", 8192, True), ("never", 1024, False)],
 )
 def test_search_where_tools_take_a_tenth_of_the_context(
     form: HarmonyFormat, mode: Literal["never", "auto", "always"], context: int, searched: bool

@@ -34,9 +34,7 @@ def test_resume_without_defer_keeps_thresholds() -> None:
     assert gc.get_threshold() == (700, 10, 10) and not gc.get_freeze_count()
 
 
-def test_idle_collector_waits_for_pause_and_garbage(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_idle_collector_waits_for_pause_and_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
     full: list[int] = []
     enough = gc_tuning.MIN_YOUNG_COLLECTIONS
     monkeypatch.setattr(gc_tuning.gc, "collect", lambda: full.append(1))

@@ -20,8 +20,7 @@ class Table(BaseModel):
     seats: Annotated[int, Field(title="Seats", description="at one table", ge=1, le=8)]
     meal: Annotated[str, Field("v", title="Meal", json_schema_extra={"oneOf": MEALS})]
     extras: Annotated[
-        list[str],
-        Field(["b"], title="Extras", json_schema_extra={"items": {"anyOf": EXTRAS}}),
+        list[str], Field(["b"], title="Extras", json_schema_extra={"items": {"anyOf": EXTRAS}})
     ]
     window: Annotated[bool, Field(True, title="At a window")]
 

@@ -6,12 +6,7 @@ import sys
 from mcp import MCPError
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
-from mcp_types import (
-    INVALID_PARAMS,
-    ElicitRequest,
-    ElicitRequestFormParams,
-    InputRequiredResult,
-)
+from mcp_types import INVALID_PARAMS, ElicitRequest, ElicitRequestFormParams, InputRequiredResult
 from pydantic import BaseModel
 
 

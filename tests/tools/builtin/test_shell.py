@@ -273,9 +273,7 @@ async def test_exec_cancelled_ends_all_processes_and_lists_changes(shell: Comman
 
 
 @pytest.mark.long
-async def test_exec_deep_home_is_deleted(
-    shell: Commands,
-) -> None:
+async def test_exec_deep_home_is_deleted(shell: Commands) -> None:
     nest = "import os; os.chdir(os.environ['HOME'])\n"
     nest += "[(os.mkdir('n'), os.chdir('n')) for _ in '.' * 1500]"
     assert await shell(f'python3 -c "{nest}"') == "[exit code 0]"
@@ -383,10 +381,7 @@ def test_exec_apply_patch_command_applies_patch(tmp_path: Path) -> None:
     builtin = ShellServer(tmp_path)
     first = "*** Begin Patch\n*** Add File: a\n+1\n*** End Patch"
     second = "*** Begin Patch\n*** Update File: a\n@@\n-1\n+2\n*** End Patch"
-    calls = (
-        ["apply_patch", first],
-        ["bash", "-lc", f"apply_patch <<'EOF'\n{second}\nEOF\n"],
-    )
+    calls = (["apply_patch", first], ["bash", "-lc", f"apply_patch <<'EOF'\n{second}\nEOF\n"])
 
     async def run() -> list[str]:
         preview = builtin.preview("exec", {"cmd": calls[0]})

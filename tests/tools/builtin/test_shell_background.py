@@ -18,11 +18,7 @@ from tests.support.hosts import Children
 from tests.support.runtimes import MakeRuntime
 from tests.support.turns import FINAL, run_turn, write_script
 from tests.support.waiting import HANG_SECONDS, wait_until
-from tools.builtin.shell.process import (
-    MAX_PER_CONVERSATION,
-    MAX_UNREAD_CHARS,
-    BackgroundCommand,
-)
+from tools.builtin.shell.process import MAX_PER_CONVERSATION, MAX_UNREAD_CHARS, BackgroundCommand
 from tools.builtin_server import StructuredText, ToolError, conversation_id
 from tools.config.servers import ServerConfig
 from tools.mcp.host import Host

@@ -250,12 +250,7 @@ def test_rule_files_odd_rules_name_nothing(tmp_path: Path) -> None:
     assert list(rule_files(tmp_path, rules)) == [tmp_path / "a.sh"]
 
 
-FOREIGN_SETTINGS = (
-    ".vscode/tasks.json",
-    ".idea/workspace.xml",
-    ".claude/settings.json",
-    ".envrc",
-)
+FOREIGN_SETTINGS = (".vscode/tasks.json", ".idea/workspace.xml", ".claude/settings.json", ".envrc")
 FOREIGN_SETTINGS += (".codex/config.toml", ".cursor/mcp.json", ".hg/hgrc", ".jj/config.toml")
 FOREIGN_SETTINGS += (".gitmodules", ".ripgreprc", ".mcp.json", ".husky/pre-commit", ".bashrc")
 

@@ -79,10 +79,7 @@ def test_read_servers_pasted_entries(tmp_path: Path) -> None:
         ({"a": {}}, ": needs a command"),
         ({"a": {"type": "http", "command": "x"}}, "needs a url"),
         ({"a": {"type": "smoke", "command": "x"}}, "unknown type 'smoke'; known: stdio"),
-        (
-            {"a": {"command": "x", "url": "http://y"}},
-            "has a command and a url; remove one of them",
-        ),
+        ({"a": {"command": "x", "url": "http://y"}}, "has a command and a url; remove one of them"),
         ({"a": {"url": "${EMPTY}", "httpUrl": "http://y"}}, "has a url and a httpUrl"),
         ({"a": {"url": "example.org/mcp"}}, "the url must begin with https:// or http://"),
         ({"a": "npx"}, "must be an object"),
@@ -434,9 +431,7 @@ def test_secrets_digest_changes_with_environment(tmp_path: Path) -> None:
     assert first.env == second.env and first.secrets_digest != second.secrets_digest
 
 
-def test_command_line_hides_url_password_digest_has_it(
-    tmp_path: Path,
-) -> None:
+def test_command_line_hides_url_password_digest_has_it(tmp_path: Path) -> None:
     def read(password: str) -> ServerConfig:
         entry = {"url": f"https://me:{password}@example.org/mcp?a=b"}
         return read_servers(write(tmp_path, {"a": entry}), {})[0]

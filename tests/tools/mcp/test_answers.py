@@ -7,14 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.hosts import MakeHost
-from tests.support.odd_mcp import (
-    Answer,
-    http_server,
-    json_answer,
-    reply,
-    stdio_server,
-    text_result,
-)
+from tests.support.odd_mcp import Answer, http_server, json_answer, reply, stdio_server, text_result
 from tools.config.entry import read_entry
 from tools.config.servers import ConfigError, ServerConfig
 from tools.mcp.host import Host

@@ -179,10 +179,7 @@ async def test_prompt_added_at_runtime_notifies(plain: Host) -> None:
     plain.subscribe(changed.append)
     assert (await plain.call(tool(plain, "plain__teach"), {})).text == "taught"
     await wait_until(lambda: changed)
-    assert [prompt.name for prompt in await plain.prompts(changed[0])] == [
-        "greet",
-        "taught",
-    ]
+    assert [prompt.name for prompt in await plain.prompts(changed[0])] == ["greet", "taught"]
     changed.clear()
     plain.reconnect("plain")
     await wait_until(lambda: changed)

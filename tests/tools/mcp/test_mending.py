@@ -52,10 +52,7 @@ MENDED: list[tuple[Any, Any]] = [
         of(e={"$ref": "#/$defs/N", "nullable": True}),
         of(e={"anyOf": [{"$ref": "#/$defs/N"}, {"type": "null"}]}),
     ),
-    (
-        of(n={**NUMBER, "exclusiveMinimum": True}),
-        of(n={"type": "number", "exclusiveMinimum": 1}),
-    ),
+    (of(n={**NUMBER, "exclusiveMinimum": True}), of(n={"type": "number", "exclusiveMinimum": 1})),
     (of(n={**NUMBER, "exclusiveMinimum": False}), of(n=NUMBER)),
     (
         of(a={"type": "array", "items": [TEXT], "additionalItems": False}),
@@ -117,10 +114,7 @@ BLOCKS: list[tuple[Any, dict[str, Any]]] = [
     ({"type": "text", "text": None}, {"type": "text", "text": ""}),
     ({"type": "text", "text": {"a": 1}}, {"type": "text", "text": '{"a": 1}'}),
     ({"type": "text", "text": "x", "annotations": 5}, {"type": "text", "text": "x"}),
-    (
-        {"type": "image", "data": PNG},
-        {"type": "image", "data": PNG, "mimeType": "image/png"},
-    ),
+    ({"type": "image", "data": PNG}, {"type": "image", "data": PNG, "mimeType": "image/png"}),
     (
         {"type": "resource_link", "uri": "a://b"},
         {"type": "resource_link", "uri": "a://b", "name": "a://b"},

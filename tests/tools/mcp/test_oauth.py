@@ -22,10 +22,7 @@ pytestmark = pytest.mark.slow
 
 
 async def test_login_stored_and_renewed(
-    oauth_server: ServerConfig,
-    make_host: MakeHost,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    oauth_server: ServerConfig, make_host: MakeHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tools.mcp.stored_login.RENEWAL_MARGIN_SECONDS", 0.0)
     file = tmp_path / "state" / "tokens.json"

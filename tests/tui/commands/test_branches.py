@@ -25,9 +25,7 @@ def script_lines(*lines: str) -> str:
 
 @pytest.mark.long
 async def test_edit_and_retry_keep_all_branches(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    restored_logging: None,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restored_logging: None
 ) -> None:
     monkeypatch.setenv("AGENT_HOME", str(tmp_path / "home"))
     script = tmp_path / "script.jsonl"

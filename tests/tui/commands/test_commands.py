@@ -181,10 +181,7 @@ async def test_tools_command_selects_tools_of_later_turns() -> None:
         await driver.expect_text("Off: git.push.")
         assert [
             tool.name for tool in session.next_prompt.tool_selection.selected(offered) or ()
-        ] == [
-            "log",
-            "open",
-        ]
+        ] == ["log", "open"]
         await driver.pilot.press(*"/tools shell", "enter")
         await driver.expect_text("There is no tool shell here")
         await driver.pilot.press(*"/tools none", "enter")

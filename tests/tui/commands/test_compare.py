@@ -104,8 +104,7 @@ async def test_compare_with_another_model(
             await wait_until(pilot, lambda: "Far away." in screen_text(app))
         await pilot.press(key)
         await wait_until(
-            pilot,
-            lambda: session.runtime.model.name == model and session.runtime.loaded,
+            pilot, lambda: session.runtime.model.name == model and session.runtime.loaded
         )
         await wait_until(pilot, lambda: "❯ What is 12*34?" in screen_text(app))
         await wait_until(pilot, lambda: (session.conversation.id == before) is (key == "1"))
@@ -128,11 +127,7 @@ async def test_compare_with_another_model(
     ],
 )
 async def test_compare_with_wrong_values_changes_nothing(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    restored_logging: None,
-    values: str,
-    error: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restored_logging: None, values: str, error: str
 ) -> None:
     monkeypatch.setenv("AGENT_HOME", str(tmp_path / "home"))
     script = tmp_path / "script.jsonl"

@@ -75,10 +75,7 @@ def served(
         serving = Serving(
             base_url(listener),
             lambda runtime: serve_in(
-                runtime,
-                bootstrap.turn_options(launch, runtime.model),
-                listener,
-                ServerOptions(),
+                runtime, bootstrap.turn_options(launch, runtime.model), listener, ServerOptions()
             ),
         )
         app = AgentApp(Session(launch, serving=serving))

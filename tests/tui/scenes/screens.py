@@ -23,13 +23,7 @@ from agent.models.machine import Machine, estimate_fit
 from agent.store.conversations import Store
 from agent.tiny.vocabulary import ranks
 from agent.turn.options import TurnOptions
-from tests.support.fake_app import (
-    AppDriver,
-    FakeHost,
-    emit_call,
-    emit_message,
-    emit_reasoning,
-)
+from tests.support.fake_app import AppDriver, FakeHost, emit_call, emit_message, emit_reasoning
 from tests.tui.scenes import Scene
 from tests.tui.scenes.turns import end_turn
 from tools.config.importers import ClientServers

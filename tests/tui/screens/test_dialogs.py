@@ -65,8 +65,7 @@ async def test_edited_thought_goes_on_in_a_branch(open_app: Any, tmp_path: Path)
 
 
 async def test_interrupted_answer_goes_on_where_it_was_stopped(
-    open_app: Any,
-    tmp_path: Path,
+    open_app: Any, tmp_path: Path
 ) -> None:
     counting = hold(final(" ".join(map(str, range(2000)))), after=100)
     script = write_script(tmp_path / "held.jsonl", counting, {"markup": " and the end.<|return|>"})
@@ -98,10 +97,7 @@ async def test_interrupted_answer_goes_on_where_it_was_stopped(
     ],
 )
 async def test_arguments_that_do_not_fit_are_refused_before_anything_runs(
-    open_app: Any,
-    tmp_path: Path,
-    typed: str,
-    notice: str,
+    open_app: Any, tmp_path: Path, typed: str, notice: str
 ) -> None:
     options = launch(
         tmp_path, call("files__read", path="no.txt"), final("It is not there."), root=tmp_path,

@@ -35,11 +35,7 @@ def configured(home: Path, **servers: Any) -> dict[str, Any]:
 
 
 @pytest.mark.long
-async def test_servers_screen_tools_are_switched(
-    open_app: Any,
-    home: Path,
-    tmp_path: Path,
-) -> None:
+async def test_servers_screen_tools_are_switched(open_app: Any, home: Path, tmp_path: Path) -> None:
     started, plain = tmp_path / "there", str(SERVERS_FOLDER / "plain.py")
     late = {"command": sys.executable, "args": ["-I", "-c", LATE, str(started), plain]}
     async with open_app(launch=configured(home, late=late), size=(120, 40)) as driver:
@@ -75,10 +71,7 @@ def open_in_thread(page: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("oauth_server", [3600], indirect=True)
 async def test_servers_screen_log_in_opens_browser(
-    open_app: Any,
-    home: Path,
-    oauth_server: ServerConfig,
-    monkeypatch: pytest.MonkeyPatch,
+    open_app: Any, home: Path, oauth_server: ServerConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tools.mcp.oauth.open_in_browser", open_in_thread)
     async with open_app(launch=configured(home, guarded={"url": oauth_server.url})) as driver:

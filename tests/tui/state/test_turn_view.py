@@ -121,7 +121,4 @@ def test_live_and_stored_turn_have_the_same_items() -> None:
     for view in (live, stored):
         assert (view.status, view.response_id, view.answer) == ("completed", "resp_1", "a   b")
         seen = [(each.kind, each.title, each.final_text, each.result) for each in view.items]
-        assert seen == [
-            ("call", "git · log", '{"code": "1"}', "2"),
-            ("answer", "", "a   b", None),
-        ]
+        assert seen == [("call", "git · log", '{"code": "1"}', "2"), ("answer", "", "a   b", None)]

@@ -6,13 +6,7 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from tui.util.format import (
-    display_text,
-    format_count,
-    format_folder,
-    format_seconds,
-    wrap_line,
-)
+from tui.util.format import display_text, format_count, format_folder, format_seconds, wrap_line
 
 SIGNS = (*"ab  中é🙂-ש한", "e\u0301", "❤️", "👍🏽", "👨‍👩‍👧", "🏳️‍🌈", "क्षि", "1️⃣")
 

@@ -13,12 +13,7 @@ from tests.support.fake_app import AppDriver, FakeSession, drive_app, screen_tex
 from tests.support.pdf import pdf
 from tui.state.command import Commands
 from tui.state.completion import PromptCompleter
-from tui.util.attachments import (
-    attach_files,
-    attached_files,
-    missing_files,
-    without_attachments,
-)
+from tui.util.attachments import attach_files, attached_files, missing_files, without_attachments
 from tui.util.file_index import FileIndex
 
 

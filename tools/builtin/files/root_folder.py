@@ -41,11 +41,7 @@ class RootFolder:
     """Resolves paths relative to a folder, and does not follow links that leave it."""
 
     def __init__(
-        self,
-        path: Path,
-        *,
-        own_folders: Sequence[Path] = (),
-        max_file_bytes: int = MAX_FILE_BYTES,
+        self, path: Path, *, own_folders: Sequence[Path] = (), max_file_bytes: int = MAX_FILE_BYTES
     ) -> None:
         """``own_folders``: this program's, in which nothing is changed. ``max_file_bytes``: of a file
         to search or change."""

@@ -23,12 +23,7 @@ from agent.engine.protocol import (
     Sampling,
     Tokens,
 )
-from tests.support.engines import (
-    assert_likely,
-    greedy_request,
-    random_prompt,
-    read_generation,
-)
+from tests.support.engines import assert_likely, greedy_request, random_prompt, read_generation
 from tests.support.waiting import HANG_SECONDS, wait_until
 
 

@@ -240,9 +240,7 @@ def run_step(
     return [(job, tokens) for job, tokens in shares]
 
 
-async def test_scheduler_single_prompt_uses_full_steps(
-    scheduler: Scheduler,
-) -> None:
+async def test_scheduler_single_prompt_uses_full_steps(scheduler: Scheduler) -> None:
     scheduler.add(job := make_job(random_prompt(1100)))
     assert [run_step(scheduler) for _ in range(4)] == [[(job, n)] for n in (512, 512, 75, 1)]
     assert [run_step(scheduler) for _ in range(2)] == [[(job, 1)]] * 2

@@ -411,19 +411,13 @@ ANSWER = "<|start|>assistant<|channel|>final<|message|>b<|return|>"
             '<|channel|>analysis to=user<|message|>{"a":1}<|end|>',
             [("tool_unknown", "user", '{"a":1}')],
         ),
-        (
-            "<|channel|>commentary to=analysis" + AFTER,
-            [("tool_unknown", "analysis", '{"a":1}')],
-        ),
+        ("<|channel|>commentary to=analysis" + AFTER, [("tool_unknown", "analysis", '{"a":1}')]),
         (
             "<|channel|>analysis to=assistant<|message|>{a} is a set<|end|>",
             [("reasoning", None, "{a} is a set")],
         ),
         # What stands between two messages.
-        (
-            f"<|channel|>analysis<|message|>think.<|end|>.\n{ANSWER}",
-            [THINK, ("final", None, "b")],
-        ),
+        (f"<|channel|>analysis<|message|>think.<|end|>.\n{ANSWER}", [THINK, ("final", None, "b")]),
         ("<|channel|>analysis<|message|>think.<|end|> …!<|return|>", [THINK]),
         ("<|channel|>analysis<|message|>think.<|end|>[]<|return|>", [THINK, ("final", None, "[]")]),
         (

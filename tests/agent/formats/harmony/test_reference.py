@@ -92,11 +92,7 @@ SAME: dict[str, tuple[str, Any]] = {
             repeat={
                 "description": "How often",
                 "default": "once",
-                "oneOf": [
-                    STRING,
-                    obj("every", every=NUMBER),
-                    {"type": "integer", "default": 1},
-                ],
+                "oneOf": [STRING, obj("every", every=NUMBER), {"type": "integer", "default": 1}],
             },
             remind=array(array(NUMBER)),
             colour={"type": "string", "title": "Colour of the entry", "nullable": True},

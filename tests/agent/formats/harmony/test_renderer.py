@@ -21,12 +21,7 @@ from openai_harmony import (
 
 from agent.formats.harmony.format import HarmonyFormat
 from agent.formats.protocol import FunctionTool, PromptHeader
-from agent.formats.tokenizer_text import (
-    _LONG_RUN,
-    MAX_RUN_CHARS,
-    TokenisedText,
-    tokenizer_chunks,
-)
+from agent.formats.tokenizer_text import _LONG_RUN, MAX_RUN_CHARS, TokenisedText, tokenizer_chunks
 from tests.support import harmony_streams
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}

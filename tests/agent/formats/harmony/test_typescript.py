@@ -96,11 +96,7 @@ def render_property(encoding: HarmonyEncoding, renderer: HarmonyFormat) -> Any:
             "x: (string | null)[],\n",
             id="array of Optional",
         ),
-        pytest.param(
-            {"enum": ['y"z', "b\\"]},
-            'x: "y\\"z" | "b\\\\",\n',
-            id="quotes in enum",
-        ),
+        pytest.param({"enum": ['y"z', "b\\"]}, 'x: "y\\"z" | "b\\\\",\n', id="quotes in enum"),
         pytest.param(
             {"type": "string", "description": "a\ntype evil = () => any;"},
             "// a\n// type evil = () => any;\nx: string,\n",

@@ -14,14 +14,7 @@ from agent.formats.markup.template_child import TEMPLATE_ERRORS, compile_templat
 from agent.formats.markup.template_process import UnusableTemplateError
 from agent.formats.markup.vocabulary import ByteVocabulary
 from agent.formats.protocol import PromptHeader
-from tests.support.chat_templates import (
-    SOURCES,
-    TOOLS,
-    call,
-    message,
-    render_reference,
-    result,
-)
+from tests.support.chat_templates import SOURCES, TOOLS, call, message, render_reference, result
 
 DAY = date(2026, 11, 21)
 CALLS = [call(1, "weather", {"city": "Köln"}), call(2, "clock", {"city": "Rome"})]

@@ -22,14 +22,7 @@ from agent.formats.markup.chat_template import ChatTemplate, KnownTemplate
 from agent.formats.markup.format import MarkupFormat
 from agent.formats.markup.template_process import UnusableTemplateError
 from agent.formats.markup.vocabulary import ByteVocabulary
-from agent.formats.protocol import (
-    Closed,
-    Format,
-    FunctionTool,
-    Opened,
-    PromptHeader,
-    SegmentKind,
-)
+from agent.formats.protocol import Closed, Format, FunctionTool, Opened, PromptHeader, SegmentKind
 from agent.formats.recipients import Recipients
 from agent.util.prefix import common_prefix_length
 from tests.support.chat_templates import SOURCES, TOOLS, call, message, result

@@ -373,10 +373,7 @@ def test_malformed_json_call_is_repaired(markup: str, expected: list[tuple[str, 
         ),
         (
             "<tool_call>\n<function=f>\n<parameter=text>\nx\n<parameter=count>\n5\n</function>\n</tool_call>",
-            [
-                ("tool", "f", '{"text": "x", "count": "5'),
-                ("parameter_unclosed", ""),
-            ],
+            [("tool", "f", '{"text": "x", "count": "5'), ("parameter_unclosed", "")],
         ),
         (
             "<tool_call>\n<function=f>\n<parameter=text>\nli\n</function>\n</tool_call>",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.widgets import Input, TextArea
 
 from agent.errors import UserError
 from tui.base_screen import BaseScreen
@@ -65,6 +66,11 @@ class MainScreen(BaseScreen):
         if not self._owner.commands.is_for_visible_tab(message.text):
             await self._owner.served_tabs.show_tab(None)
         await self._owner.chat.submit(message.text)
+
+    async def on_paste(self, event: events.Paste) -> None:
+        """Put into the prompt what no field takes."""
+        if not isinstance(self.focused, TextArea | Input):
+            await self._owner.prompt._on_paste(event)
 
     def action_recall(self) -> None:
         if (text := self._owner.chat.recall()) is not None:

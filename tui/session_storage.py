@@ -70,9 +70,17 @@ class SessionStorage:
             self._on_error(error)
 
     def _on_error(self, error: sqlite3.Error) -> None:
-        """Tell the person; the next turn writes what is missing of the conversation."""
+        """Tell the person; the next turn writes what is missing of the conversation, unless it was
+        deleted."""
+        import sqlite3
+
         log.error("the store cannot be written", exc_info=error)
-        self.error = f"The conversation could not be stored: {error}. The next turn tries again."
+        follows = "The next turn tries again."
+        if isinstance(error, sqlite3.IntegrityError):
+            follows = "Later turns are stored without the ones before."
+        elif isinstance(error, sqlite3.InterfaceError):
+            follows = "Start the app again: nothing is stored until then."
+        self.error = f"The conversation could not be stored: {error}. {follows}"
 
     def damage(self) -> list[str]:
         return self._store.damage.take() if self._store else []

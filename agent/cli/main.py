@@ -508,7 +508,7 @@ def _invoke(arguments: list[str]) -> None:
         # Typer's class for what is wrong in options has no public name.
         if not hasattr(error, "format_message"):
             raise
-        message: str = error.format_message()
+        message: str = error.format_message().replace("Value error, ", "")
         if "\n" in message:  # the help of a command group, where no command was named
             print(message, file=sys.stderr)
             sys.exit(EXIT_USAGE)

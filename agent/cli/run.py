@@ -212,6 +212,7 @@ async def _run(
             f" {short_id(conversation.id)}.",
             file=sys.stderr,
         )
+    process.exit_on_signals()  # a pipe among the files may wait for its reader
     _write_files(request, turn, response)
     if output_error is not None:
         return output_error
@@ -284,6 +285,8 @@ def _check_writable(option: str, file: Path | None) -> None:
     refuse_link(file)
     if file.is_dir():
         raise UserError(f"{option}: {file} is a folder.")
+    if str(file) in ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"):
+        raise UserError(f"{option}: {file} has the answer already; name a file.")
     if not file.parent.is_dir():
         raise UserError(f"{option}: the folder of {file} does not exist.")
 

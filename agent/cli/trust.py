@@ -16,6 +16,8 @@ CHANGING_TOOLS = ("container", "files", "shell")
 
 
 def confirm_folder(launch: LaunchOptions) -> LaunchOptions:
+    """Ask; returns the options with the answers, and with a root that stays if its folder vanishes."""
+    launch = replace(launch, root=launch.root.absolute())
     return confirm_project_servers(confirm_home(launch))
 
 

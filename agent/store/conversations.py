@@ -100,6 +100,8 @@ class Store:
         if start is None:
             start = len(conversation.entries)
         if self._path is not None:
+            if not self._path.exists():  # SQLite would write to a file without a name
+                raise sqlite3.InterfaceError(f"{self._path} is gone")
             reserve.hold(self.db, self._path)
         stored = None if served is None else json.dumps(served)
         owner = (served or {}).get("owner", "")

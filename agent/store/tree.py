@@ -130,7 +130,10 @@ class ConversationTree:
         position = position_of(conversation)
         if position.revision:  # deleted meanwhile, and continued all the same
             shared = min(position.shared, position.count)
-            position = StoredVersion(conversation.id, shared, position.parent, shared)
+            theirs = [entry.ids for entry in self.read_entries(conversation.id)[0]]
+            ours = [entry.ids for entry in conversation.entries]
+            kept = max(shared, common_prefix_length(theirs, ours))  # branches still read it
+            position = StoredVersion(conversation.id, kept, position.parent, shared)
         while (parent := position.parent) is not None:
             row = self._db.execute(
                 "select parent, shared, title from conversations where id = ?", (parent,)

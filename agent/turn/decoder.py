@@ -89,8 +89,8 @@ class GenerationDecoder:
         self._ends_within_batch = bool(options.stop) or not options.parallel_tool_calls
         self._stop_sequences: StopSequences | None = None
         """Watches the open segment, where it is a message that a sequence ends."""
-        self.is_given = False
-        """Whether the next ids are a beginning that was not generated: no sequence ends it."""
+        self.is_prefix = False
+        """Whether the next ids are a prefix, which was not generated: no sequence ends it."""
         self._kind, self._start = protocol.SegmentKind.FINAL, 0
         self._writer: ReasoningWriter | MessageWriter | ToolCall | None = None
         self._unwritten: protocol.Opened | None = None
@@ -253,7 +253,7 @@ class GenerationDecoder:
 
     def _write(self, writer: MessageWriter, text: str, logprobs: list[dict[str, Any]]) -> None:
         """Write a piece of a message, up to where a sequence ends it."""
-        if (sequences := self._stop_sequences) is None or self.is_given:
+        if (sequences := self._stop_sequences) is None or self.is_prefix:
             writer.delta(text, logprobs)
             return
         for piece in sequences.feed(text, logprobs):

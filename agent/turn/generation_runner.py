@@ -87,9 +87,9 @@ class GenerationRunner:
         if further is None:
             self._emit_prompt(request.prompt[: -len(prefix) or None] if stage.first else None)
         self.running = decoder
-        decoder.is_given = True
+        decoder.is_prefix = True
         decoder.feed(prefix)
-        decoder.is_given = False
+        decoder.is_prefix = False
         if generation is None:
             decoder.was_generated = False
             self._keep(decoder)

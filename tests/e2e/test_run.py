@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.support import forks
@@ -540,6 +541,35 @@ def test_run_signals_during_exit_ignored(
     while process.poll() is None:
         process.send_signal(number)
     assert process.returncode == 130 and process.stderr.read() == ""
+
+
+def test_run_output_is_a_pipe_without_reader_first_signal_ends_it(
+    home: Path, script: Script, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-m", "agent", "run", "go", "-o", "pipe", "--engine", script(DONE)],
+        cwd=tmp_path, env={**os.environ, "AGENT_HOME": str(home)},
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None and process.stdout.readline()
+
+    used: list[float] = []
+
+    def waits_for_reader() -> bool:
+        """It has used no CPU time for a while: nothing but the pipe is left."""
+        used.append(sum(psutil.Process(process.pid).cpu_times()[:2]))
+        return len(used) > 30 and used[-30] == used[-1]
+
+    asyncio.run(wait_until(waits_for_reader))
+    process.send_signal(signal.SIGINT)
+    assert process.wait(HANG_SECONDS) == 130
+
+
+def test_run_output_is_its_own_stdout_is_refused(agent: RunAgent, script: Script) -> None:
+    for option in ("-o", "--dump-tokens"):
+        ran = agent("run", "go", option, "/dev/stdout", "--engine", script(DONE))
+        assert (ran.code, ran.out) == (2, "") and "has the answer already" in ran.err
 
 
 def test_run_stdout_closed_cancels_silently(home: Path, script: Script, tmp_path: Path) -> None:

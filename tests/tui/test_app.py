@@ -9,7 +9,7 @@ from unittest.mock import AsyncMock
 
 import pytest
 from textual._compositor import LayoutUpdate
-from textual.events import Key
+from textual.events import Key, Paste
 from textual.widgets import Input
 
 from agent import events as ev
@@ -292,6 +292,23 @@ async def test_approval_card_waits_while_prompt_is_unsent() -> None:
         await driver.wait_for(answer.done)
         assert answer.result().choice == "session"
         assert driver.app.prompt.text == "a new"
+
+
+async def test_paste_beside_the_prompt_goes_into_it() -> None:
+    async with drive_app() as driver:
+        turn = await driver.ask("hello")
+        tool = SimpleNamespace(server="files", name="write")
+        answer = asyncio.ensure_future(driver.session.approver(tool, "{}"))
+        await driver.wait_for(lambda: driver.app.query(ApprovalCard))
+        await driver.wait_for(lambda: driver.app.query_one(ApprovalCard).has_focus_within)
+        driver.app.post_message(Paste("the next prompt"))
+        await driver.wait_for(lambda: driver.app.prompt.text == "the next prompt")
+        driver.app.prompt.focus()
+        driver.app.post_message(Paste(", once"))
+        await driver.wait_for(lambda: driver.app.prompt.text.endswith("once"))
+        assert driver.app.prompt.text == "the next prompt, once" and not answer.done()
+        turn.end()
+        answer.cancel()
 
 
 async def test_approval_card_takes_highlighted_answer() -> None:

@@ -320,6 +320,27 @@ async def test_turn_ends_if_another_program_writes_to_the_store_for_too_long(
         assert roles == ["user", "assistant", "user", "assistant"], "the next turn writes all"
 
 
+async def test_turn_says_that_the_store_is_gone(open_app: Any, home: Path) -> None:
+    async with open_app() as driver:
+        (home / "state/store.sqlite").unlink()
+        await driver.pilot.press(*"hello", "enter")
+        await driver.expect_text("Fine.", "could not be stored:", "Start the app again")
+
+
+async def test_app_whose_folder_is_gone_still_works(open_app: Any, tmp_path: Path) -> None:
+    (root := tmp_path / "gone").mkdir()
+    async with open_app(launch={"root": root}) as driver:
+        await driver.pilot.press(*"hello", "enter")
+        await driver.expect_text("Fine.")
+        root.rmdir()
+        driver.app.prompt.replace_with("/status")
+        await driver.pilot.press("enter")
+        await driver.expect_text("Folder")
+        driver.app.prompt.replace_with(f"/export {tmp_path}/x.md")
+        await driver.pilot.press("enter")
+        await driver.wait_for((tmp_path / "x.md").exists)
+
+
 async def test_prompt_too_long_for_the_context_goes_back(open_app: Any) -> None:
     async with open_app(launch={"context": 512}) as driver:
         prompt, text = driver.app.prompt, "many words " * 500

@@ -25,7 +25,10 @@ def add(path: Path, entries: Mapping[str, Any], *, replace: bool = False) -> Non
                 raise ConfigError(
                     f"{path} has a server {name!r} already; --force before the name replaces it"
                 )
-            check(name, entry)
+            try:
+                check(name, entry)
+            except ConfigError as error:
+                raise ConfigError(f"the server {name!r}: {error}") from error
             servers[name] = entry
 
 

@@ -89,7 +89,7 @@ def command_line(entry: Mapping[str, Any]) -> str:
     """Return an entry's command or URL as written, but for a password; of a wrong entry too."""
     entry = plain_entry(entry).values
     if not (command := entry.get("command")):
-        # A variable of this machine is no secret of the entry, but what it asks for.
+        # The variable that an entry asks for is shown; its password is not.
         return _URL_PASSWORD.sub(
             lambda match: match[0] if "${" in match[0] else f"{match[1]}…",
             str(entry.get("url") or ""),
@@ -210,7 +210,7 @@ class _EntryReader:
             raise ConfigError(f"may have no envFile outside of its folder: {path}")
         self.env_files = (str(folder / name), str(path))
         if path.exists() and not path.is_file():  # a pipe would be waited for
-            raise ConfigError(f"has an envFile that is no file: {path}")
+            raise ConfigError(f"has an envFile that is not a regular file: {path}")
         try:
             with path.open("rb") as file:
                 text = file.read(MAX_ENV_FILE_BYTES).decode("utf-8-sig")

@@ -168,7 +168,7 @@ def _config_words(config: Path) -> Iterator[tuple[str, str]]:
     except OSError:
         return
     for line in lines:
-        line = _SECTION.sub("", line)  # a key may stand behind it
+        line = _SECTION.sub("", line)  # a key may follow it
         key, _, value = (part.strip() for part in line.partition("="))
         for word in {value.strip('"'), *value.split()} - {"", "."}:
             if key.lower() in ("path", "hookspath") or "/" in word or "." in word:

@@ -184,7 +184,7 @@ def _drop_ignorable(
 
 def _without(value: dict[str, Any], paths: Iterable[FieldPath]) -> dict[str, Any]:
     value = copy.deepcopy(value)
-    # Of a list the last element first.
+    # The last element of a list comes first.
     for path in sorted(paths, key=lambda path: [f"{step!s:>9}" for step in path], reverse=True):
         target: Any = value
         *above, last = path

@@ -42,6 +42,7 @@ def test_chat_passes_parsed_options(
     assert exited.value.code == 7
     assert launches == [
         LaunchOptions(
+            root=Path.cwd(),
             model="m",
             top_k=3,
             compact=False,

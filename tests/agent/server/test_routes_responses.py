@@ -65,14 +65,14 @@ async def test_input_items_pages(serve: Serve) -> None:
 
 async def test_input_items_have_ids_of_their_own(serve: Serve) -> None:
     served = await serve(HELLO)
-    given: list[Any] = ["x", "m", "m", "m", 5, {"a": 1}, "", None]
-    items = [{"id": name, "role": "user", "content": str(n)} for n, name in enumerate(given)]
+    names: list[Any] = ["x", "m", "m", "m", 5, {"a": 1}, "", None]
+    items = [{"id": name, "role": "user", "content": str(n)} for n, name in enumerate(names)]
     created = (await served.post({"input": items})).json()
     pages = served.client().responses.input_items.list(created["id"], limit=1, order="asc")
     listed = [item async for item in pages]
-    assert [item.content[0].text for item in listed] == [str(n) for n in range(len(given))]
+    assert [item.content[0].text for item in listed] == [str(n) for n in range(len(names))]
     assert [item.id for item in listed[:2]] == ["x", "m"]
-    assert len({item.id for item in listed}) == len(given)
+    assert len({item.id for item in listed}) == len(names)
 
 
 async def test_lenient_server_leaves_out_what_it_names(serve: Serve) -> None:

@@ -450,6 +450,15 @@ def test_finish_after_delete_writes_conversation_again(tmp_path: Path) -> None:
     store.delete("c")
     tell(store, talk, "four", 4)
     assert store.load("c").entries == talk.entries and talk.id == "c"
+    assert prompts(store, "retried") == ["one", "two, retried"]
+    assert prompts(store, "edited") == ["one", "two, edited", "and on"]
+
+
+def test_begin_in_a_store_that_is_gone_raises(tmp_path: Path) -> None:
+    store, talk, *_ = grown(tmp_path)
+    (tmp_path / "s.sqlite").unlink()
+    with pytest.raises(sqlite3.Error, match=r"s\.sqlite is gone"):
+        tell(store, talk, "four", 4)
 
 
 def test_finish_conversation_deleted_meanwhile_raises(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def test_env_file_is_a_file_of_its_folder(tmp_path: Path) -> None:
     (root / ".env").write_text("TOKEN=1")
     for name, problem in (
         ("link", "outside of its folder"), ("../creds", "outside of its folder"),
-        (str(outside), "outside of its folder"), ("pipe", "is no file"), (".env", None),
+        (str(outside), "outside of its folder"), ("pipe", "not a regular file"), (".env", None),
     ):  # fmt: skip
         project = make_project(root, {"a": {"command": "x", "envFile": name}})
         (server,) = project.servers

@@ -190,7 +190,7 @@ async def test_branch_that_failed_before_it_began_is_sent_again_with_its_text(
         await driver.type_text("/retry", "enter")
         await driver.expect_text("❯ third  ‹2/2›", "two")
         assert app.session.conversation.id != first and app.chat.editing is None
-        assert len(app.session.storage.store.summaries()) == 2
+        await driver.wait_for(lambda: len(app.session.storage.store.summaries()) == 2)
 
 
 async def test_edited_thought_is_in_the_editor_again_after_its_branch_failed(

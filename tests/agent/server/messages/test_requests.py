@@ -132,7 +132,7 @@ async def test_messages_system_without_text_is_refused(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "stop", "reply", "text", "reason"),
+    ("prefix", "stop", "reply", "text", "reason"),
     [
         ("```json", "```", '\n{"a": 1}\n```\nbye', '\n{"a": 1}\n', "stop_sequence"),
         ("```json", "json\n", "\nx", "\nx", "end_turn"),
@@ -140,10 +140,10 @@ async def test_messages_system_without_text_is_refused(serve: Serve) -> None:
     ],
 )
 async def test_messages_stop_sequences_are_those_of_what_is_generated(
-    serve: Serve, given: str, stop: str, reply: str, text: str, reason: str
+    serve: Serve, prefix: str, stop: str, reply: str, text: str, reason: str
 ) -> None:
     served = await serve(f"{reply}<|return|>")
-    messages = [*USER, {"role": "assistant", "content": given}]
+    messages = [*USER, {"role": "assistant", "content": prefix}]
     message = await create(served, messages=messages, stop_sequences=[stop])
     assert (message["content"][-1]["text"], message["stop_reason"]) == (text, reason)
     assert (await served.get("/health")).json()["running"] == 0

@@ -97,6 +97,12 @@ CASES = [
          ((".git/HEAD", ""), (".git/config", "[core]\n\thooksPath = .husky/_\n"),
           (".husky/pre-commit", "lint/check.sh\n"), (".husky/_/pre-commit", ""),
           ("lint/check.sh", "")), unchanged=(".husky/pre-commit", ".husky/new", "lint/check.sh")),
+    Case("hooks named behind a section", "echo x > .githooks/pre-commit; echo x > .githooks/new",
+         ((".git/HEAD", ""), (".git/config", "[core] hooksPath = .githooks\n"),
+          (".githooks/pre-commit", "")), unchanged=(".githooks/pre-commit", ".githooks/new")),
+    Case("a repository in the middle of a rebase", "git init -q new; mkdir new/.git/rebase-merge;"
+         " echo exec x > new/.git/rebase-merge/git-rebase-todo",
+         unchanged=("new/.git/rebase-merge/git-rebase-todo",)),
     Case("a script of a hook", "for f in scripts/check.sh ci.yaml new/a; do mkdir -p $(dirname $f);"
          " echo x > $f; done",
          ((".git/HEAD", ""), (".git/hooks/pre-commit", '#!/bin/sh\nexec "$ROOT/scripts/check.sh"'

@@ -74,26 +74,26 @@ def test_codex_tools_and_second_turn(
     assert read > 5000 and cached > (0.8 if sockets == "true" else 0.9) * read
 
 
-def test_codex_known_model_name_extra_tools_ignored(
+def test_codex_known_model_name_searches_its_own_tools(
     scripted: Scripted, node: Path, tmp_path: Path, run: Run
 ) -> None:
-    """It then offers kinds of tools that are nowhere but at OpenAI."""
+    """It then offers a search for further tools, which it runs itself; pictures are ignored."""
     models = tmp_path / "agent-home" / "config" / "models.toml"
     models.parent.mkdir(parents=True)
     models.write_text('[tiny]\naliases = ["gpt-5.5"]\n')
     config = tmp_path / ".codex" / "config.toml"
     config.parent.mkdir()
     provider = PROVIDER.splitlines()[2:4]
-    known = "\n".join(['model = "gpt-5.5"', *provider]).format(
-        url=scripted(final("Hello.")), sockets="false"
-    )
+    url = scripted(call("tool_search", query="calendar"), NO_FURTHER_CALL, final("Hello."))
+    known = "\n".join(['model = "gpt-5.5"', *provider]).format(url=url, sockets="false")
     config.write_text(CONFIG + known)
     out = run("codex", "exec", "--json", "--skip-git-repo-check", "hello")
     events = [json.loads(line) for line in out.splitlines()]
     assert events[-1]["type"] == "turn.completed", out
     assert [event["item"]["text"] for event in events if "item" in event][-1] == "Hello."
+    assert turns_of(url) == 2, "the second brings what the search found"
     log = (tmp_path / "agent-home" / "state" / "agent.log").read_text()
-    assert "no tool of type 'tool_search'" in log, "it offers it no longer: look what it does offer"
+    assert "no tool of type 'tool_search'" not in log
 
 
 def configure(tmp_path: Path, url: str, *lines: str, model: str = "default") -> None:

@@ -66,7 +66,7 @@ def revoke(
 
 def _find(name: str, stored: list[StoredApproval]) -> StoredApproval:
     """The approval with this id, or with this text in this folder. Raises UserError."""
-    here = str(Path.cwd().resolve())
+    here = str(_here())
     named = [a for a in stored if name == a.id or (name == a.title and a.folder == here)]
     if len(named) != 1:
         what = "more than one" if named else "no"
@@ -79,4 +79,11 @@ def _line(approval: StoredApproval) -> str:
 
 
 def _store() -> ApprovalStore:
-    return ApprovalStore(user_paths().approvals, Path.cwd().resolve())
+    return ApprovalStore(user_paths().approvals, _here())
+
+
+def _here() -> Path:
+    try:
+        return Path.cwd().resolve()
+    except FileNotFoundError:  # it was deleted; those of other folders are there
+        return Path("/")

@@ -168,22 +168,33 @@ def test_run_full_disk_names_the_file(agent: RunAgent, script: Script) -> None:
     assert ran.err == "agent: cannot write /dev/full: No space left on device.\n"
 
 
+def run_in_deleted_folder(
+    home: Path, tmp_path: Path, *command: str
+) -> subprocess.CompletedProcess[str]:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    program = shlex.join([sys.executable, "-P", "-m", "agent", *command])
+    return subprocess.run(
+        ["sh", "-c", f"cd {folder} && rmdir {folder} && exec {program}"],
+        env={**os.environ, "AGENT_HOME": str(home)}, stdin=subprocess.DEVNULL, capture_output=True,
+        text=True, timeout=HANG_SECONDS,
+    )  # fmt: skip
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("command", [("run", "go"), ("serve",), ("mcp", "list")])
 def test_run_in_a_deleted_folder_is_one_sentence(
     home: Path, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
-    folder = tmp_path / "gone"
-    folder.mkdir()
-    program = shlex.join([sys.executable, "-P", "-m", "agent", *command])
-    done = subprocess.run(
-        ["sh", "-c", f"cd {folder} && rmdir {folder} && exec {program}"],
-        env={**os.environ, "AGENT_HOME": str(home)}, stdin=subprocess.DEVNULL, capture_output=True,
-        text=True, timeout=HANG_SECONDS,
-    )  # fmt: skip
+    done = run_in_deleted_folder(home, tmp_path, *command)
     assert (done.returncode, done.stdout) == (2, "")
     sentence = "agent: the working folder does not exist any more: go to another one.\n"
     assert done.stderr.endswith(sentence) and "Traceback" not in done.stderr
+
+
+def test_approvals_of_all_folders_are_listed_in_a_deleted_one(home: Path, tmp_path: Path) -> None:
+    done = run_in_deleted_folder(home, tmp_path, "approvals", "list")
+    assert done.returncode == 0 and "Nothing is allowed for good" in done.stderr
 
 
 @pytest.mark.long

@@ -1,6 +1,7 @@
 """Turns the content blocks of MCP results into text for the model."""
 
 import base64
+import codecs
 import contextlib
 import json
 import mimetypes
@@ -52,7 +53,7 @@ class ResultBuilder:
         """Build a result from MCP content blocks; may write files, so it blocks. Structured content
         follows as JSON where the blocks do not repeat it, as the specification wants them to; that of
         our ``own`` tools is for programs alone."""
-        content = [_encodable(block) for block in content]
+        content = [encodable(block) for block in content]
         text = "\n".join(self._block_text(block) for block in content)
         if not (own or structured is None or (content and _is_repeated(structured, text))):
             data = replace_surrogates(json.dumps(structured, ensure_ascii=False))
@@ -189,18 +190,27 @@ def protocol_failure(sentence: str, code: int) -> ToolResult:
 
 def replace_surrogates(text: str) -> str:
     """Replace lone surrogates, which cannot be encoded as UTF-8; file names can contain them."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+    return text if text.isascii() else text.encode("utf-8", "agent.replace").decode()
 
 
-def _encodable(value: Any) -> Any:
+def _replacement(error: UnicodeError) -> tuple[bytes, int]:
+    """Return U+FFFD for each of a run of surrogates, so that millions take milliseconds."""
+    assert isinstance(error, UnicodeEncodeError)
+    return b"\xef\xbf\xbd" * (error.end - error.start), error.end
+
+
+codecs.register_error("agent.replace", _replacement)
+
+
+def encodable(value: Any) -> Any:
     """Replace lone surrogates in all strings of a JSON value."""
     match value:
         case str():
             return replace_surrogates(value)
         case dict():
-            return {replace_surrogates(str(key)): _encodable(item) for key, item in value.items()}
+            return {replace_surrogates(str(key)): encodable(item) for key, item in value.items()}
         case list():
-            return [_encodable(item) for item in value]
+            return [encodable(item) for item in value]
         case _:
             return value
 

@@ -15,19 +15,14 @@ from pydantic_core import from_json
 from agent.errors import AgentError
 from agent.util.json_text import as_text
 from tools.mcp.login import LoginChallenge
+from tools.results import encodable
 from tools.sanitize import clean_line, strip_hidden
 
 MAX_EXCERPT_CHARS = 500
 """Characters of an error's data, and of the body of an HTTP error."""
-MAX_BODY_CHARS = 64 << 10
+MAX_BODY_CHARS, MAX_MENDED_BYTES = 64 << 10, 4 << 20
 _KEY = f"agent.{secrets.token_hex(8)}"
 """Key of an error's data for what we know of it; no server can guess it."""
-_LONE_SURROGATE = re.compile(
-    rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
-    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD])[c-fC-F][0-9a-fA-F]{2})"
-)
-"""An escaped lone surrogate, in text where each backslash begins an escape."""
-_ESCAPED_BACKSLASH, _NUL = rb"\\", b"\0"
 _ID = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(-?\d+|"[^"\\]*")\s*,')
 _MESSAGE_KEYS = (
     *("error_description", "message", "detail", "title"),
@@ -115,21 +110,23 @@ class _NotJsonRpcError(AgentError, ValueError):
 
 def replace_lone_surrogates(data: bytes | bytearray) -> bytes | bytearray:
     """Replace escaped halves of characters in JSON, which JavaScript writes for a cut emoji."""
-    if (b"\\ud" not in data and b"\\uD" not in data) or _NUL in data:  # which no JSON has
+    if b"\\ud" not in data and b"\\uD" not in data:
         return data
-    # Out of the way: what follows them may look like a half, and is text.
-    escapes = data.replace(_ESCAPED_BACKSLASH, _NUL)
-    return _LONE_SURROGATE.sub(rb"\\ufffd", escapes).replace(_NUL, _ESCAPED_BACKSLASH)
+    try:
+        return json.dumps(_load(data), ensure_ascii=False).encode()
+    except ValueError:
+        return data
 
 
 def _load(data: bytes | bytearray) -> Any:
-    """Parse JSON; bytes that are not UTF-8 are replaced, and control characters accepted. pydantic's
-    ``validate_json`` would take four times the size."""
-    data = replace_lone_surrogates(data)
+    """Parse JSON; bytes that are not UTF-8 and lone surrogates are replaced, control characters are
+    accepted. pydantic's ``validate_json`` would take four times the size."""
     try:
         return from_json(data)
     except ValueError:
-        return json.loads(bytes(data).strip().decode("utf-8-sig", "replace"), strict=False)
+        if len(data) > MAX_MENDED_BYTES:
+            raise
+        return encodable(json.loads(str(data.strip(), "utf-8-sig", "replace"), strict=False))
 
 
 def _message(item: Any, request_id: T.RequestId | None) -> T.JSONRPCMessage:

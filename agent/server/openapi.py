@@ -44,11 +44,11 @@ _ERROR_ANSWER = {
 
 
 def route(described: Sequence[Route | WebSocketRoute]) -> Route:
-    document = cache(lambda: _document([*described, own]))
+    document = cache(lambda: JsonResponse(_document([*described, own])).body)
 
     async def openapi(request: Request) -> HttpResponse:
         """This document."""
-        return JsonResponse(document())
+        return HttpResponse(document(), media_type="application/json")
 
     own = Route("/openapi.json", openapi, methods=["GET"])
     return own

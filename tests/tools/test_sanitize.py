@@ -95,7 +95,7 @@ def test_result_surrogates_replaced() -> None:
         {"type": "resource", "resource": {"uri": "file:///\udcff", "text": "Größe \ud800"}},
     ]
     result = ResultBuilder(100, None).build(blocks)
-    assert result.text == "?.txt\n[resource file:///?]\nGröße ?"
+    assert result.text == "\ufffd.txt\n[resource file:///\ufffd]\nGröße \ufffd"
     refused = protocol_failure("no such server: \udcff", -1)
     table = ResultBuilder(100, None).build([], {"\udcff": 1})
     for outcome in (result, refused, table):

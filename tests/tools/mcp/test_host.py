@@ -383,9 +383,9 @@ async def test_non_utf8_file_names_listed(make_host: MakeHost, tmp_path: Path) -
     host = make_host(ServerConfig("files", builtin=FilesServer(tmp_path)))
     for name, arguments in (("list", {}), ("search", {"query": "hello"})):
         found = await host.call(tool(host, f"files__{name}"), arguments)
-        assert found.text.startswith("?.txt")
+        assert found.text.startswith("\ufffd.txt")
     missing = await host.call(tool(host, "files__read"), {"path": "\udcff"})
-    assert missing.text == "no such file: ?"
+    assert missing.text == "no such file: \ufffd"
 
 
 async def test_builtin_server_with_problem_not_offered(make_host: MakeHost, tmp_path: Path) -> None:

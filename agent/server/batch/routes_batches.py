@@ -2,7 +2,7 @@
 https://platform.openai.com/docs/api-reference/batch"""
 
 import asyncio
-from typing import Literal
+from typing import Any, Literal
 
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
@@ -65,7 +65,8 @@ class BatchRoutes:
         try:
             async with bounded.form(max_files=1, max_fields=10) as form:
                 upload, purpose = form.get("file"), form.get("purpose")
-                if any(name.startswith("expires_after") for name in form):
+                is_lenient = self._service.options.lenient
+                if not is_lenient and any(name.startswith("expires_after") for name in form):
                     raise unsupported("expires_after", "Expiry of files")
                 if not isinstance(upload, UploadFile):
                     message = "Missing required parameter: 'file', of a multipart/form-data body."
@@ -118,7 +119,8 @@ class BatchRoutes:
         """POST /v1/batches: answer the requests of a file in the background."""
         queue = self._queue
         body = await read_json(request, self._service.body_budget)
-        wanted = validate(CreateBatch, body, extra=None)
+        extra: Any = "ignore" if self._service.options.lenient else None
+        wanted = validate(CreateBatch, body, extra=extra)
         self._service.refuse_while_draining()
         batch = await queue.create(wanted.input_file_id, wanted.endpoint, wanted.metadata)
         return JsonResponse(public_fields(batch))

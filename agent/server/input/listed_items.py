@@ -56,8 +56,9 @@ def _list_item(sent: dict[str, Any], taken: set[str]) -> dict[str, Any]:
     listed = {**item, "type": item_type}
     if isinstance(tools := item.get("tools"), list):
         listed["tools"] = [_without_secrets(tool) for tool in tools]
-    is_new = item_type == "item_reference" or sent.get("id") not in (*taken, None, "")
-    if not (is_new and isinstance(sent["id"], str)):  # pages begin behind an id
+    name, is_reference = sent.get("id"), item_type == "item_reference"
+    # A page begins behind an id, so each item has one of its own.
+    if not (isinstance(name, str) and name and (is_reference or name not in taken)):
         listed["id"] = new_id(ID_PREFIXES.get(item_type, "item"))
     taken.add(listed["id"])
     if item_type == "message":

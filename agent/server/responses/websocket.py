@@ -206,7 +206,7 @@ class WebSocketConnection:
             except WebSocketDisconnect:
                 raise
             except Exception:
-                self._running.pop(name, None)
+                self._running.pop(name, None)  # nothing more is accepted
                 why = "The response broke."
                 await self._return_input(running.steers, "response_not_active", why, running)
                 raise

@@ -227,6 +227,18 @@ async def test_wrong_batches_are_refused(serve: Serve) -> None:
         await begin(stateless, b"")
 
 
+async def test_lenient_server_passes_over_expiry(serve: Serve) -> None:
+    served = await serve(HELLO, server={"lenient": True})
+    form = {"files": {"file": ("x", b"{}")}}
+    form |= {"data": {"purpose": "batch", "expires_after[anchor]": "created_at"}}
+    uploaded = await post_form(served, form)
+    assert uploaded.status_code == 200
+    body = {"input_file_id": uploaded.json()["id"], "endpoint": RESPONSES}
+    body |= {"completion_window": WINDOW, "output_expires_after": {"seconds": 3600}}
+    answer = await served.post(body, url=f"{served.url}/batches")
+    assert answer.status_code == 200, answer.text
+
+
 async def test_second_server_reads_the_batches_of_the_first(serve: Serve) -> None:
     first, second = await serve(HELLO), await serve(HELLO)
     batch = await ended(first, (await begin(first, lines_of(RESPONSES, a={"input": "x"}))).id)

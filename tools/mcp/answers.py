@@ -20,7 +20,9 @@ from tools.sanitize import clean_line, strip_hidden
 
 MAX_EXCERPT_CHARS = 500
 """Characters of an error's data, and of the body of an HTTP error."""
-MAX_BODY_CHARS, MAX_MENDED_BYTES = 64 << 10, 4 << 20
+MAX_BODY_CHARS = 64 << 10
+MAX_MENDED_BYTES = 4 << 20
+"""Longest answer in which lone surrogates are replaced: of more, others would wait for the parsing."""
 _KEY = f"agent.{secrets.token_hex(8)}"
 """Key of an error's data for what we know of it; no server can guess it."""
 _ID = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(-?\d+|"[^"\\]*")\s*,')
@@ -110,12 +112,16 @@ class _NotJsonRpcError(AgentError, ValueError):
 
 def replace_lone_surrogates(data: bytes | bytearray) -> bytes | bytearray:
     """Replace escaped halves of characters in JSON, which JavaScript writes for a cut emoji."""
-    if b"\\ud" not in data and b"\\uD" not in data:
+    if not _has_surrogates(data):
         return data
     try:
         return json.dumps(_load(data), ensure_ascii=False).encode()
     except ValueError:
         return data
+
+
+def _has_surrogates(data: bytes | bytearray) -> bool:
+    return b"\\ud" in data or b"\\uD" in data
 
 
 def _load(data: bytes | bytearray) -> Any:
@@ -124,7 +130,7 @@ def _load(data: bytes | bytearray) -> Any:
     try:
         return from_json(data)
     except ValueError:
-        if len(data) > MAX_MENDED_BYTES:
+        if len(data) > MAX_MENDED_BYTES and _has_surrogates(data):
             raise
         return encodable(json.loads(str(data.strip(), "utf-8-sig", "replace"), strict=False))
 

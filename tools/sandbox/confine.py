@@ -146,6 +146,7 @@ def main() -> None:
             drop_capabilities()
             install_filter(spec["seccomp"])
     if code is None:
+        # ``isolation.SET_INSIDE``: no program outside of the sandbox may see them by their names.
         for name in [name for name in os.environ if name.startswith("AGENT_SET_")]:
             os.environ[name.removeprefix("AGENT_SET_")] = os.environ.pop(name)
         os.environ.update(proxy)

@@ -126,8 +126,9 @@ class FilesServer(builtin_server.BuiltinServer):
         except (builtin_server.ToolError, OSError):
             return []  # the call fails with it
         root, named = self.root.path, self._named_files().paths
-        folders = {folder for path in changed for folder in path.parents}
-        hooks = [path for folder in folders for path in configured_files(folder / ".git")]
+        repositories = {folder / ".git" for path in changed for folder in path.parents}
+        found = filter(os.path.lexists, repositories)
+        hooks = [path for repository in found for path in configured_files(repository)]
         later = [*named, *root_paths(root), *hooks]
         forms = {form for path in later for form in (path, Path(os.path.realpath(path)))}
         folders = {path for path in forms if path != root and path.is_relative_to(root)}

@@ -7,23 +7,22 @@ import shlex
 from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import acp.schema as S
 from acp import PROTOCOL_VERSION
 from acp.exceptions import RequestError
+from acp.helpers import ContentBlock
 
 from agent import bootstrap
-from agent.acp.prompt import Block
 from agent.acp.session import EditorSession
 from agent.config.launch import LaunchOptions
 from agent.conversation.conversation import Conversation
 from agent.engine.protocol import EngineError
 from agent.errors import UserError, user_errors
-from agent.models import resolve
 from agent.models.listing import list_models
+from agent.models.resolve import resolve_model
 from agent.runtime.runtime import Runtime
 from agent.store.conversations import Store, StoreError
 from agent.store.recorder import TurnRecorder
@@ -106,12 +105,12 @@ class AcpAgent:
     ) -> S.LoadSessionResponse:
         session = await self._open_stored(session_id, cwd, mcp_servers)
         assert self._store is not None
-        store, name = self._store, session.id
+        store = self._store
 
         def read() -> Any:
             return [
                 (turn, [event for _, event in store.events(turn.response.id)])
-                for turn in store.turns(name)
+                for turn in store.turns(session.id)
             ]
 
         await session.replay(await store.run(read))
@@ -190,8 +189,7 @@ class AcpAgent:
         summaries = await store.run(store.summaries)
         # A conversation belongs to no folder: it can be continued in any.
         folder = cwd or str(self._launch.root.resolve())
-        page = summaries[start : start + PAGE_SESSIONS]
-        more = start + PAGE_SESSIONS < len(summaries)
+        end = start + PAGE_SESSIONS
         return S.ListSessionsResponse(
             sessions=[
                 S.SessionInfo(
@@ -200,9 +198,9 @@ class AcpAgent:
                     title=each.title,
                     updated_at=datetime.fromtimestamp(each.updated, UTC).isoformat(),
                 )
-                for each in page
+                for each in summaries[start:end]
             ],
-            next_cursor=str(start + PAGE_SESSIONS) if more else None,
+            next_cursor=str(end) if end < len(summaries) else None,
         )
 
     async def close_session(self, session_id: str, **_: Any) -> S.CloseSessionResponse:
@@ -219,7 +217,9 @@ class AcpAgent:
 
     # --- prompts and settings ---
 
-    async def prompt(self, session_id: str, prompt: Sequence[Block], **_: Any) -> S.PromptResponse:
+    async def prompt(
+        self, session_id: str, prompt: Sequence[ContentBlock], **_: Any
+    ) -> S.PromptResponse:
         try:
             return S.PromptResponse(stop_reason=await self._session(session_id).prompt(prompt))
         except UserError as error:
@@ -253,11 +253,10 @@ class AcpAgent:
     async def _switch_model(self, session: EditorSession, name: str) -> None:
         """Use another model, in all sessions: one is in memory. Raises UserError."""
         runtime = self._runtime
-        find = partial(
-            resolve.resolve_model, name, runtime.paths, scripted=runtime.script is not None
-        )
         with user_errors(EngineError):
-            model = await asyncio.to_thread(find)
+            model = await asyncio.to_thread(
+                resolve_model, name, runtime.paths, scripted=runtime.script is not None
+            )
             if model.name != runtime.model.name:
                 await runtime.switch(model, context=self._launch.context)
         own = bootstrap.turn_options(self._launch, runtime.model)

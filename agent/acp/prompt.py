@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import acp.schema as S
+from acp.helpers import ContentBlock
 
 from agent.conversation.attachments import (
     MAX_FILE_BYTES,
@@ -18,18 +19,11 @@ from agent.conversation.attachments import (
 from agent.errors import UserError
 from agent.util.images import CANNOT_SEE
 
-Block = (
-    S.TextContentBlock
-    | S.ImageContentBlock
-    | S.AudioContentBlock
-    | S.ResourceContentBlock
-    | S.EmbeddedResourceContentBlock
-)
 ReadFile = Callable[[Path], Awaitable[str | None]]
 """The text that the editor has of a file; None: as on disk."""
 
 
-async def prompt_text(blocks: Sequence[Block], read_file: ReadFile) -> str:
+async def prompt_text(blocks: Sequence[ContentBlock], read_file: ReadFile) -> str:
     """The prompt with its files attached to it, as the app attaches them. Raises UserError."""
     words, attached = [], dict[str, str]()
     for block in blocks:

@@ -7,16 +7,16 @@ import contextlib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import acp.schema as S
 from acp import helpers
 from acp.exceptions import RequestError
+from acp.helpers import ContentBlock
 
 from agent import events as ev
-from agent.acp.prompt import Block, prompt_text
+from agent.acp.prompt import prompt_text
 from agent.acp.updates import Content, TurnUpdates, diffs, text_content
 from agent.conversation.attachments import split_attachments
 from agent.conversation.conversation import Conversation
@@ -97,7 +97,6 @@ class EditorSession:
             await self._client.session_update(self.id, update)
 
     async def show_notice(self, notice: str) -> None:
-        """Show the person a sentence."""
         await self.send(helpers.update_agent_thought_text(f"{notice}\n\n"))
 
     async def replay(self, turns: Sequence[tuple[StoredTurn, Sequence[ev.Event]]]) -> None:
@@ -127,7 +126,7 @@ class EditorSession:
 
     # --- prompts ---
 
-    async def prompt(self, blocks: Sequence[Block]) -> S.StopReason:
+    async def prompt(self, blocks: Sequence[ContentBlock]) -> S.StopReason:
         """Answer a prompt. Raises UserError, and RequestError for a turn that failed."""
         if self._prompting.locked() and not self._cancelled:
             raise RequestError(
@@ -142,7 +141,6 @@ class EditorSession:
             return await self._run(text)
 
     def cancel(self) -> None:
-        """Stop the prompt that is being answered, if there is one."""
         if self._prompting.locked():
             self._cancelled = True
             if self._turn is not None:
@@ -202,8 +200,7 @@ class EditorSession:
                 return await self._run("", compact_conversation)
             case "effort":
                 self.set_effort(argument)
-                text = f"Effort: {argument}"
-                options = self.config_options()
+                text, options = f"Effort: {argument}", self.config_options()
                 await self.send(
                     S.ConfigOptionUpdate(
                         session_update="config_option_update", config_options=options
@@ -224,7 +221,6 @@ class EditorSession:
         self.options = replace(self.options, effort=chosen)
 
     def config_options(self) -> list[Any]:
-        """The settings that the editor offers."""
         model = self._runtime.model.name
         choices = {"model": (model, self.models), "effort": (self.options.effort, EFFORTS)}
         return [
@@ -308,12 +304,11 @@ class EditorSession:
     async def _question_content(self, request: ev.AgentApprovalRequested) -> list[Content]:
         content: list[Content] = []
         if isinstance(server := self._files_server, FilesServer) and request.server == "files":
-            plan = partial(server.plan, request.tool, json.loads(request.arguments))
+            arguments = json.loads(request.arguments)
             with contextlib.suppress(ToolError, OSError):
-                content = diffs(await asyncio.to_thread(plan))
+                content = diffs(await asyncio.to_thread(server.plan, request.tool, arguments))
         reason = "" if request.reason == ASK_REASON else request.reason
-        preview = "" if content else request.preview
-        texts = (reason, request.diff, preview)
+        texts = (reason, request.diff, "" if content else request.preview)
         return content + [text_content(text) for text in texts if text]
 
 

@@ -12,15 +12,8 @@ from acp import helpers
 from agent import events as ev
 from tools.builtin.files.changes import FileChange
 
-Content = S.ContentToolCallContent | S.FileEditToolCallContent | S.TerminalToolCallContent
-Update = (
-    S.UserMessageChunk
-    | S.AgentMessageChunk
-    | S.AgentThoughtChunk
-    | S.ToolCallStart
-    | S.ToolCallProgress
-    | S.UsageUpdate
-)
+Content = helpers.ToolCallContentVariant
+Update = helpers.SessionUpdate | S.UsageUpdate
 LOAD_ID = "load"
 """The id of the call that shows how far a model is loaded."""
 LOAD_STEP = 50
@@ -99,7 +92,6 @@ class TurnUpdates:
         """Per mille that the model is loaded; -1: no load was shown."""
 
     def of(self, event: ev.Event) -> Iterator[Update]:
-        """The updates that show an event."""
         match event:
             case ev.ReasoningTextDelta(delta=text) if not self._replayed:
                 yield helpers.update_agent_thought_text(text)
@@ -171,11 +163,10 @@ class TurnUpdates:
         error, output = getattr(item, "error", None), getattr(item, "output", None)
         text = error if isinstance(error, str) else error.text if error else output or ""
         failed = error is not None or getattr(item, "status", "") == "failed"
-        content = [*call.content, *([text_content(text)] if text else [])]
         return helpers.update_tool_call(
             call.id,
             status="failed" if failed else "completed",
-            content=content,
+            content=[*call.content, *([text_content(text)] if text else [])],
             raw_output={"error": text} if failed else {"output": text},
         )
 

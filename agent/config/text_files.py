@@ -40,11 +40,7 @@ def read_clean_text(path: Path, max_bytes: int, *, inside: Path | None = None) -
     except FileNotFoundError:
         raise
     except (OSError, RuntimeError) as error:
-        reason = (
-            error.strerror
-            if isinstance(error, OSError) and error.strerror
-            else "its links form a loop"
-        )
+        reason = getattr(error, "strerror", None) or "its links form a loop"
         raise UnusableFileError(f"cannot be read: {reason}") from error
     cut = len(data) > max_bytes
     try:

@@ -21,9 +21,8 @@ if TYPE_CHECKING:  # it imports the HTTP client, which only a remote model needs
 
 ListRuntimes = Callable[[], Sequence[Runtime]]
 SPEED_BUCKETS = (1, 2, 5, 10, 20, 35, 50, 75, 100, 150, 200, 300, 500, 1000)
-"""Upper bounds of the decode speed histogram, in tokens per second."""
+"""Upper bounds, in tokens per second."""
 LATENCY_BUCKETS_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
-"""Upper bounds of the latency histograms, in seconds."""
 CLIENT_SERVER_LABEL = "client"
 """Label of all MCP servers that requests bring: their names are unbounded."""
 
@@ -41,8 +40,7 @@ class StateCollector(Collector):
         self._runtimes = runtimes
 
     def collect(self) -> Iterator[Metric]:
-        gauge, counter = GaugeMetricFamily, CounterMetricFamily
-        runtimes = self._runtimes()
+        gauge, counter, runtimes = GaugeMetricFamily, CounterMetricFamily, self._runtimes()
         loaded = [runtime.loaded for runtime in runtimes if runtime.loaded is not None]
         turns = sum(runtime.running_turns for runtime in runtimes)
         about_turns = "Turns that have not ended, and requests that are being read."
@@ -79,19 +77,13 @@ class Metrics:
         counter = partial(prometheus_client.Counter, registry=registry)
         histogram = partial(prometheus_client.Histogram, registry=registry)
         self._turns = counter("agent_turns", "Turns that ended.", ["status"])
-        self._tokens = counter(
-            "agent_tokens",
-            "Read: prefilled, or cached (still in memory); written: reasoning, or other output.",
-            ["kind"],
-        )
+        about = "Read: prefilled, or cached (still in memory); written: reasoning, or other output."
+        self._tokens = counter("agent_tokens", about, ["kind"])
         self._completions = counter(
             "agent_completions", "Raw completions that ended, each choice of them.", ["status"]
         )
-        self._drafts = counter(
-            "agent_draft_tokens",
-            "Drafted tokens of speculative decoding: accepted, or rejected.",
-            ["outcome"],
-        )
+        about = "Drafted tokens of speculative decoding: accepted, or rejected."
+        self._drafts = counter("agent_draft_tokens", about, ["outcome"])
         self._speed = histogram(
             "agent_decode_tokens_per_second", "Decode speed of a turn.", buckets=SPEED_BUCKETS
         )

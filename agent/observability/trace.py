@@ -103,8 +103,8 @@ class Trace:
 
     def _close(self) -> None:
         file, self._file = self._file, None
-        with suppress(OSError):
-            if file is not None:
+        if file is not None:
+            with suppress(OSError):
                 file.close()
 
     async def close(self) -> None:
@@ -129,11 +129,8 @@ class TracedGeneration:
         self._generation.cancel()
 
     async def __aiter__(self) -> AsyncIterator[Prefill | Waiting | Tokens | Finished]:
-        trace, phase = self._trace, "prefill"
-        args: dict[str, Any] = {
-            "prompt": len(self._request.prompt),
-            "idle": self._request.background,
-        }
+        trace, phase, request = self._trace, "prefill", self._request
+        args: dict[str, Any] = {"prompt": len(request.prompt), "idle": request.background}
         trace.begin("engine", phase, self._id, args)
         try:
             async for item in self._generation:

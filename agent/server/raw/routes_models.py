@@ -33,14 +33,7 @@ from agent.server.input.parsing import RequestT, validate
 from agent.server.input.schemas import RequestModel
 from agent.server.messages.answers import model_info, model_page
 from agent.server.raw.completions import MAX_TOKEN_ID, encode_prompt
-from agent.server.responses.answer_schemas import (
-    DetokenizedText,
-    ModelChange,
-    ModelObject,
-    ModelPage,
-    ServerProperties,
-    TokenizedText,
-)
+from agent.server.responses import answer_schemas
 from agent.server.responses.models import ServedModel
 from agent.server.responses.service import ResponseService
 from tools.version import program_version
@@ -88,7 +81,7 @@ class ModelRoutes:
     def __init__(self, service: ResponseService) -> None:
         self._service, self._models = service, service.models
 
-    @endpoint("GET", "/v1/models", ModelPage)
+    @endpoint("GET", "/v1/models", answer_schemas.ModelPage)
     async def models(self, request: Request) -> Response:
         """GET /v1/models: all that a request may name, first the one that runs without a name."""
         models = await self._describe(await self._models.list_all())
@@ -96,7 +89,7 @@ class ModelRoutes:
             return JsonResponse(model_page(models))
         return JsonResponse({"object": "list", "data": models})
 
-    @endpoint("GET", "/v1/models/{id:path}", ModelObject)
+    @endpoint("GET", "/v1/models/{id:path}", answer_schemas.ModelObject)
     async def model(self, request: Request) -> Response:
         """GET /v1/models/{id}"""
         name = request.path_params["id"]
@@ -104,13 +97,13 @@ class ModelRoutes:
         model = next((m for m in models if m["id"] == name), models[0])
         return JsonResponse(model_info(model) if speaks_anthropic(request.scope) else model)
 
-    @endpoint("POST", "/v1/models/load", ModelChange, body=ModelName)
+    @endpoint("POST", "/v1/models/load", answer_schemas.ModelChange, body=ModelName)
     async def load(self, request: Request) -> Response:
         """POST /models/load: load a model; answered once it is in memory."""
         async with self._models.in_use((await self._read(ModelName, request))[1].name):
             return JsonResponse({"success": True})
 
-    @endpoint("POST", "/v1/models/unload", ModelChange, body=ModelName)
+    @endpoint("POST", "/v1/models/unload", answer_schemas.ModelChange, body=ModelName)
     async def unload(self, request: Request) -> Response:
         """POST /models/unload: unload a model as soon as nothing uses it; answered after that."""
         await self._models.unload((await self._read(ModelName, request))[1])
@@ -127,7 +120,7 @@ class ModelRoutes:
 
     # --- tokens ---
 
-    @endpoint("POST", "/tokenize", TokenizedText, body=TokenizeRequest)
+    @endpoint("POST", "/tokenize", answer_schemas.TokenizedText, body=TokenizeRequest)
     async def tokenize(self, request: Request) -> Response:
         """POST /tokenize: the token ids of a text or of a chat's prompt."""
         body, served = await self._read(TokenizeRequest, request)
@@ -166,7 +159,7 @@ class ModelRoutes:
         special = body.parse_special is not False
         return await encode_prompt(form, text, begin=begin, special=special)
 
-    @endpoint("POST", "/detokenize", DetokenizedText, body=DetokenizeRequest)
+    @endpoint("POST", "/detokenize", answer_schemas.DetokenizedText, body=DetokenizeRequest)
     async def detokenize(self, request: Request) -> Response:
         """POST /detokenize: the text of token ids."""
         body, _ = await self._read(DetokenizeRequest, request)
@@ -179,7 +172,7 @@ class ModelRoutes:
         text = b"".join(raw).decode("utf-8", "replace")
         return JsonResponse({"prompt": text, "content": text})
 
-    @endpoint("GET", "/props", ServerProperties)
+    @endpoint("GET", "/props", answer_schemas.ServerProperties)
     async def props(self, request: Request) -> Response:
         """GET /props: facts of the model, or of that of ``model``, as llama.cpp's server names them."""
         served = await self._models.find(request.query_params.get("model"))

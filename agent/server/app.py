@@ -104,13 +104,9 @@ def _middleware(options: ServerOptions, loopback_only: bool, clients: Clients) -
 
 
 _ENDPOINTS = (
-    "/v1/responses",
-    "/v1/chat/completions",
-    "/v1/messages",
-    "/v1/completions",
-    "/v1/models",
+    "/v1/responses", "/v1/chat/completions", "/v1/messages", "/v1/completions", "/v1/models",
     "/health",
-)
+)  # fmt: skip
 
 
 class _ServerRoutes:

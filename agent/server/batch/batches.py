@@ -13,16 +13,8 @@ from pathlib import Path
 
 from starlette.applications import Starlette
 
-from agent.server.batch.file_store import FileStore, ObjectFolder
-from agent.server.batch.jobs import (
-    BatchRunner,
-    Json,
-    Line,
-    ResultLog,
-    WrongLine,
-    read_lines,
-    status_of,
-)
+from agent.server.batch.file_store import FileStore, Json, ObjectFolder
+from agent.server.batch.jobs import BatchRunner, Line, ResultLog, WrongLine, read_lines, status_of
 from agent.server.http.clients import Clients, as_client, current_client
 from agent.server.http.errors import ApiError, internal_error
 from agent.server.responses.answer_schemas import BATCH_TIMES
@@ -285,10 +277,8 @@ class BatchQueue:
                     name = f"{batch['id']}_{kind}.jsonl"
                     # The same after a stop in the middle of it: no unreferenced file is left.
                     file_id = f"file_{batch['id'].partition('_')[2]}{kind}"
-                    entry = self.files.add(
-                        name, RESULT_PURPOSE, file, batch.get("owner", ""), file_id
-                    )
-                    batch[f"{kind}_file_id"] = entry["id"]
+                    self.files.add(name, RESULT_PURPOSE, file, batch.get("owner", ""), file_id)
+                    batch[f"{kind}_file_id"] = file_id
 
     def _set_status(self, batch: Json, status: str) -> None:
         batch["status"] = status

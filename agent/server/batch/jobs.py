@@ -16,6 +16,7 @@ from typing import IO, Any, Literal, Self, TextIO, get_args
 import httpx2
 from starlette.types import ASGIApp
 
+from agent.server.batch.file_store import Json
 from agent.server.chat.requests import ChatTranslation
 from agent.server.http.errors import ApiError, invalid
 from agent.server.http.request_body import parse_json_object
@@ -37,8 +38,6 @@ FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.25, 30.0
 """The pause before a request that a busy engine refused is made again; it doubles each time."""
 MAX_BUSY_SECONDS = 3600.0
 """Time for which a busy engine may refuse a request; after that, the refusal is its result."""
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,8 +230,7 @@ class ResultLog:
     def add(self, result: Json) -> None:
         assert self._file is not None
         self.failed += status_of(result) != 200
-        text = json.dumps(result, ensure_ascii=False)
-        self._file.write(text + "\n")
+        self._file.write(json.dumps(result, ensure_ascii=False) + "\n")
         self._file.flush()
         if result["custom_id"] is not None:  # also of one that a later run asks again
             self._final[result["custom_id"]] = b""

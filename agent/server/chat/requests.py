@@ -211,7 +211,7 @@ class ChatTranslation(Translation[ChatRequest]):
     """A chat completion as a request of the Responses API, for each choice one."""
 
     def __init__(self, value: dict[str, Any], service: ResponseService) -> None:
-        self._has_browser = service.has_browser
+        self._service = service
         super().__init__(ChatRequest, value, lenient=service.options.lenient)
         seed, count = self.sent.seed, self.sent.n or 1
         seeds = [None if seed is None else (seed + i) % SEED_COUNT for i in range(count)]
@@ -259,7 +259,7 @@ class ChatTranslation(Translation[ChatRequest]):
         }
         if cache is not None and cache.mode == "explicit":
             refused["prompt_cache_options.mode"] = "Explicit caching of prompts"
-        if search is not None and not self._has_browser:
+        if search is not None and "browser" not in self._service.exposed_servers:
             refused["web_search_options"] = "Web search (it needs --tools browser)"
         if search is not None and search.user_location is not None:
             refused["web_search_options.user_location"] = "A place of the search"

@@ -152,9 +152,8 @@ class HttpConnection(H11Protocol):
         return (2, self._active_at) if self.flow.write_paused else None
 
     def close_late(self, now: float) -> None:
-        if self._arrival is None or self.flow.read_paused:
-            return
-        if self._arrival.is_late(now, self.limits.stall_seconds):
+        arrival = None if self.flow.read_paused else self._arrival
+        if arrival is not None and arrival.is_late(now, self.limits.stall_seconds):
             self._refuse(408, "The request did not arrive in time.")
 
     def abort(self) -> None:
@@ -216,9 +215,8 @@ class WebSocketTransport(WebSocketsSansIOProtocol):
         super().connection_lost(exc)
 
     def close_late(self, now: float) -> None:
-        if self._arrival is None or self.read_paused:
-            return
-        if self._arrival.is_late(now, self.limits.stall_seconds):
+        arrival = None if self.read_paused else self._arrival
+        if arrival is not None and arrival.is_late(now, self.limits.stall_seconds):
             self._fail(CLOSE_POLICY)
 
     def _fail(self, code: int) -> None:

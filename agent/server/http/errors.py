@@ -1,11 +1,10 @@
 """Errors of the API in OpenAI's shape, pydantic's as one of them. Reference:
 https://platform.openai.com/docs/guides/error-codes/api-errors"""
 
-import itertools
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from itertools import islice
+from itertools import count, islice
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -69,7 +68,6 @@ def body_too_large(max_bytes: int) -> ApiError:
 
 
 def rate_limited(message: str = "Too many responses are running: try again later.") -> ApiError:
-    """Status 429, with ``Retry-After``."""
     return ApiError(429, message, code=RATE_LIMIT, headers={"retry-after": RETRY_AFTER_SECONDS})
 
 
@@ -211,7 +209,7 @@ def client_param(param: str, dropped: Collection[str]) -> str:
     *steps, last = re.split(r"\[(\d+)\]", param)
     found = ""
     for name, index in zip(steps[::2], steps[1::2], strict=True):
-        places = (f"{found}{name}[{at}]" for at in itertools.count())
+        places = (f"{found}{name}[{at}]" for at in count())
         found = next(islice((each for each in places if each not in dropped), int(index), None))
     return found + last
 
@@ -230,7 +228,6 @@ def renamed_params(rename: Callable[[str], str]) -> Iterator[None]:
 
 
 def client_params(dropped: Collection[str]) -> AbstractContextManager[None]:
-    """Name the parameters in errors as `client_param` does."""
     return renamed_params(lambda param: client_param(param, dropped))
 
 

@@ -134,16 +134,12 @@ async def read_json(request: Request, budget: BodyBudget) -> dict[str, Any]:
 def _decoder(encoding: str, max_bytes: int) -> Callable[[bytes | None], bytes] | None:
     """Return a decoder of the pieces of a body, up to one byte above ``max_bytes``, which takes None as
     the end; None: the body is not encoded. Raises ApiError: 415 for an unknown encoding."""
-    match encoding.strip().lower():
-        case "" | "identity":
-            return None
-        case "gzip" | "x-gzip" | "deflate":
-            decoder = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)  # either header
-        case _:
-            message = (
-                f"Bodies with Content-Encoding {encoding[:40]!r} are not decoded: gzip or none."
-            )
-            raise ApiError(415, message, code="unsupported_content_encoding")
+    if (name := encoding.strip().lower()) in ("", "identity"):
+        return None
+    if name not in ("gzip", "x-gzip", "deflate"):
+        message = f"Bodies with Content-Encoding {encoding[:40]!r} are not decoded: gzip or none."
+        raise ApiError(415, message, code="unsupported_content_encoding")
+    decoder = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)  # either header
 
     def decode(chunk: bytes | None) -> bytes:
         try:

@@ -224,8 +224,7 @@ def _output_item(item: dict[str, Any]) -> dict[str, Any] | None:
         return None
     known = {name: value for name, value in item.items() if value is not None}
     try:
-        return _OUTPUT_ITEM.validate_python({"status": "completed", **known}).model_dump(
-            mode="json"
-        )
+        written = _OUTPUT_ITEM.validate_python({"status": "completed", **known})
+        return written.model_dump(mode="json")
     except ValidationError:
         return None

@@ -287,12 +287,12 @@ class ItemReader:
         match item:
             case schemas.InputReasoning():
                 self._add_reasoning(item, param)
-            case schemas.InputFunctionCall(call_id=call_id, arguments=text):
+            case (
+                schemas.InputFunctionCall(arguments=text) | schemas.InputCustomToolCall(input=text)
+            ):
                 name = ev.qualified_name(item.name, item.namespace)
-                self._note_call(call_id, name, text, json=True)
-            case schemas.InputCustomToolCall(call_id=call_id, input=text):
-                name = ev.qualified_name(item.name, item.namespace)
-                self._note_call(call_id, name, text, json=False)
+                is_json = isinstance(item, schemas.InputFunctionCall)
+                self._note_call(item.call_id, name, text, json=is_json)
             case schemas.InputFunctionCallOutput():
                 self._add_output(item, param)
             case schemas.InputMcpCall() | schemas.InputCodeInterpreterCall():
@@ -349,15 +349,13 @@ class ItemReader:
 
     def _add_reasoning(self, item: schemas.InputReasoning, param: str) -> None:
         try:
-            text = self._reasoning_text(item, param)
+            if text := self._reasoning_text(item, param):
+                self.history.messages.append(ReasoningMessage(text))
         except ApiError as error:
             if self.refuse_unseen:
                 self.history.messages.append(UnreadableReasoning("", error))
             else:
                 self.unread = True
-        else:
-            if text:
-                self.history.messages.append(ReasoningMessage(text))
 
     def _add_output(self, item: schemas.InputFunctionCallOutput, param: str) -> None:
         # Codex's `exec` sends notices of a call that runs as further outputs.
@@ -433,16 +431,12 @@ class ItemReader:
         result = item.output if item.error is None else _error_text(item.error)
         call = self._call_message(item.server_label, item.name, item.arguments)
         returned = ToolResultMessage(call.tool, result or "", failed=item.error is not None)
-        approved = [
-            waiting
-            for waiting in self.history.approved
-            if waiting.request_id == item.approval_request_id
-        ]
-        if not approved:
-            return [call, returned]
-        # It ran already, and the item of its approval request was read as the call itself.
-        self.history.approved.remove(approved[0])
-        return [returned]
+        for approved in self.history.approved:
+            if approved.request_id == item.approval_request_id:
+                # It ran already, and the item of its approval request was read as the call itself.
+                self.history.approved.remove(approved)
+                return [returned]
+        return [call, returned]
 
     def _call_message(self, server: str, tool: str, arguments: str) -> ToolCallMessage:
         """The call of a server's tool as the model writes it: for Python, bare code."""

@@ -103,7 +103,6 @@ def history_of(turn: ServedTurn) -> InputHistory:
 
 
 def owns(turn: ServedTurn) -> bool:
-    """Whether a response is the current client's."""
     return current_client().owns(turn.served.get("owner", ""))
 
 

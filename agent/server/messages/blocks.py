@@ -158,9 +158,8 @@ class BlockReader:
             case MessageBlock(type="image"):
                 if is_newest:
                     message = f"'{param}' is an image, and {CANNOT_SEE}: send text."
-                    self._translation.pass_over(
-                        param, invalid(param, message, "unsupported_content")
-                    )
+                    error = invalid(param, message, "unsupported_content")
+                    self._translation.pass_over(param, error)
                 return [{"type": "input_image"}]
             case MessageBlock(type="document"):
                 return self._document(block, param, is_newest=is_newest)

@@ -33,7 +33,6 @@ def index(request: Request) -> Response | None:
 
 def routes(service: ResponseService) -> list[Route]:
     async def file(request: Request) -> Response:
-        """A file of the page."""
         path = request.url.path
         return FileResponse(
             FOLDER / path.rpartition("/")[2], headers=HEADERS, media_type=FILES[path]

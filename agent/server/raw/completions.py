@@ -209,7 +209,8 @@ class CompletionAnswer(Response):
 
     async def _plan(self, served: ServedModel, loaded: LoadedModel) -> list[CompletionChoice]:
         runtime, body = served.runtime, self._body
-        ranked = self._candidates > self._sent
+        is_ranked = self._candidates > self._sent
+        logprobs = 0 if is_ranked and body.logprobs is None else body.logprobs
         if self._candidates * len(self._prompts) > MAX_COMPLETION_CHOICES:
             message = f"More than {MAX_COMPLETION_CHOICES} choices: send fewer prompts at once."
             raise invalid("prompt", message, "array_above_max_length")
@@ -234,18 +235,11 @@ class CompletionAnswer(Response):
                 sampling = sampling_of(body, served.defaults.sampling)
                 if sampling.seed is not None:
                     sampling = replace(sampling, seed=(sampling.seed + number) % 2**32)
-                choices.append(
-                    CompletionChoice(
-                        runtime,
-                        loaded.format,
-                        ids,
-                        self._service.metrics,
-                        sampling,
-                        stop_texts(body.stop),
-                        0 if ranked and body.logprobs is None else body.logprobs,
-                        body,
-                    )
+                metrics, stop = self._service.metrics, stop_texts(body.stop)
+                choice = CompletionChoice(
+                    runtime, loaded.format, ids, metrics, sampling, stop, logprobs, body
                 )
+                choices.append(choice)
         return choices
 
 

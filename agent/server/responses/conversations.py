@@ -301,7 +301,6 @@ async def _find_item(
 async def referenced_items(
     items: Iterable[InputItem | str], known: Mapping[str, dict[str, Any]], cache: ResponseCache
 ) -> dict[str, InputItem]:
-    """Items of references by id."""
     names = {item.id for item in items if isinstance(item, ItemReference)}
     found = {name: read_item(await _find_item(name, known, cache)) for name in names}
     return {name: item for name, item in found.items() if item is not None}

@@ -243,17 +243,11 @@ class TurnPlanner:
                 messages = await add_resent_messages(messages, conversation, loaded.format, memo)
             elif not messages and not conversation.entries and begin is None:
                 raise missing("input")
+            response = initial_response(request, runtime, options, selected)
             turn = Turn(
-                runtime,
-                conversation,
-                messages,
-                options,
-                initial_response(request, runtime, options, selected),
-                interface=HTTP,
-                host=host,
-                job=job,
-                begin=begin,
-            )
+                runtime, conversation, messages, options, response,
+                interface=HTTP, host=host, job=job, begin=begin,
+            )  # fmt: skip
             prompt_tokens = await _check_turn(turn)
             ignored = _ignored_params(
                 request, (*tools.left_out, *([] if has_effort else ["reasoning.effort"])), history

@@ -56,17 +56,13 @@ class ResponseRoutes:
         """POST /v1/responses: create a response, streamed or not."""
         service, wanted = self._service, await self._read(request)
         if wanted.stream:
-            return EventStream(
-                service.begin_all([wanted]),
-                service,
-                self._encoder,
-                outlives_client=bool(wanted.background),
-            )
+            begun, is_lasting = service.begin_all([wanted]), bool(wanted.background)
+            return EventStream(begun, service, self._encoder, outlives_client=is_lasting)
         turn = await service.begin(wanted)
         plan = service.running[turn]
         if plan.background:
-            begun = (event for event in turn.log.events if isinstance(event, ev.ResponseCreated))
-            return _response_body(next(begun).response, ignored_header(plan.ignored))
+            created = (event for event in turn.log.events if isinstance(event, ev.ResponseCreated))
+            return _response_body(next(created).response, ignored_header(plan.ignored))
         return await final_response(
             request, [turn], service, lambda ended: ended[0].model_dump_json().encode()
         )
@@ -124,12 +120,9 @@ class ResponseRoutes:
             raise invalid("starting_after", "'starting_after' must be the number of an event.")
         after = -1 if number is None else int(number)
         if (turn := self._running(response_id)) is not None:
+            begun = asyncio.sleep(0, [turn])
             return EventStream(
-                asyncio.sleep(0, [turn]),
-                self._service,
-                self._encoder,
-                after=after,
-                outlives_client=True,
+                begun, self._service, self._encoder, after=after, outlives_client=True
             )
         return _replay_stream(await self._stored(response_id), after, self._encoder)
 

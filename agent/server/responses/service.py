@@ -75,10 +75,6 @@ class ResponseService:
     def exposed_servers(self) -> list[str]:
         return self._planner.exposed_servers()
 
-    @property
-    def has_browser(self) -> bool:
-        return "browser" in self.exposed_servers
-
     def stop_all(self) -> None:
         for turn in list(self.running):
             turn.stop()

@@ -206,10 +206,8 @@ class EventStream(Response):
                     raise
                 await stream.end(encoder.error(error, 0) + encoder.done)
                 return
-            # All turns of a request have passed over the same.
-            plan = service.running.get(
-                turns[0]
-            )  # None: it is streamed again, and has ended meanwhile
+            # All turns of a request have passed over the same. None: streamed again, it has ended.
+            plan = service.running.get(turns[0])
             headers = ignored_header(plan.ignored if plan is not None else ())
             async with stop_on_disconnect(turns, receive, service, self._outlives_client):
                 await stream.begin(headers)

@@ -170,11 +170,8 @@ class WebSocketConnection:
             raise invalid("generate", "'generate' must be true or false.", "invalid_type")
         # Over a connection every response is streamed, and none outlives it.
         fields = {name: part for name, part in value.items() if name not in FRAME_FIELDS}
-        wanted = request_from_object(
-            {**fields, "stream": True, "background": False},
-            size,
-            lenient=self._service.options.lenient,
-        )
+        fields |= {"stream": True, "background": False}
+        wanted = request_from_object(fields, size, lenient=self._service.options.lenient)
         job = prefill if generate is False else None
         if job is not None and wanted.conversation_id is not None:
             # Its input comes again with the request that it prepares.

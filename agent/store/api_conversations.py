@@ -85,28 +85,21 @@ class ApiConversationStore:
             self.set_metadata(conversation.id, metadata)
 
     def find(self, conversation_id: str) -> ApiConversation | None:
-        row = self._db.execute(
-            "select id, created, metadata, owner from conversations where id = ? and not hidden",
-            (conversation_id,),
-        ).fetchone()
-        if row is None:
+        query = "select id, created, metadata, owner from conversations where id = ? and not hidden"
+        if (row := self._db.execute(query, (conversation_id,)).fetchone()) is None:
             return None
         created = self.store.system_time(row[0], row[1], "asc")
         return ApiConversation(row[0], created, json.loads(row[2] or "{}"), row[3])
 
     def set_metadata(self, conversation_id: str, metadata: dict[str, str]) -> None:
         """Replace the metadata; from now on the conversation is kept until it is deleted."""
-        self._db.execute(
-            "update conversations set metadata = ? where id = ?",
-            (json.dumps(metadata), conversation_id),
-        )
+        change = "update conversations set metadata = ? where id = ?"
+        self._db.execute(change, (json.dumps(metadata), conversation_id))
 
     def keep(self, conversation_id: str) -> None:
         """Keep a conversation that a request names until it is deleted."""
-        self._db.execute(
-            "update conversations set metadata = '{}' where id = ? and metadata is null",
-            (conversation_id,),
-        )
+        change = "update conversations set metadata = '{}' where id = ? and metadata is null"
+        self._db.execute(change, (conversation_id,))
 
     def is_running(self, conversation_id: str) -> bool:
         """Whether a turn of the conversation runs, in any process. Raises sqlite3.Error."""
@@ -161,10 +154,8 @@ class ApiConversationStore:
             self.store.tree.write(conversation)
             for turn in turns:
                 self._write_turn(turn, conversation)
-            self._db.executemany(
-                "delete from turns where id = ? and conversation = ?",
-                [(turn, name) for turn in deleted],
-            )
+            delete = "delete from turns where id = ? and conversation = ?"
+            self._db.executemany(delete, [(turn, name) for turn in deleted])
             self.store.tree.collect_messages()
 
     def _write_turn(self, turn: ItemTurn, conversation: Conversation) -> None:
@@ -183,10 +174,8 @@ class ApiConversationStore:
         )  # fmt: skip
         self._db.execute("delete from pending_entries where turn = ?", (turn.id,))
         self._db.execute("delete from turn_items where turn = ?", (turn.id,))
-        self._db.executemany(
-            "insert or replace into turn_items values (?,?)",
-            [(item["id"], turn.id) for item in turn.response["output"]] if turn.served else [],
-        )
+        items = [(item["id"], turn.id) for item in turn.response["output"]] if turn.served else []
+        self._db.executemany("insert or replace into turn_items values (?,?)", items)
 
     def _copy_turns_to_branches(self, name: str, saved: int) -> None:
         """Give branches that share what is about to be rewritten copies of its turns."""
@@ -204,7 +193,5 @@ class ApiConversationStore:
             for original, prompt, status, response, *rest in rows.fetchall():
                 copy = copy_id(original)
                 response = json.dumps(json.loads(response) | {"id": copy})
-                self._db.execute(
-                    "insert into turns values (?,?,?,?,?,?,?,?,?,?,?,?)",
-                    (copy, branch, prompt, status, response, *rest),
-                )
+                row = (copy, branch, prompt, status, response, *rest)
+                self._db.execute("insert into turns values (?,?,?,?,?,?,?,?,?,?,?,?)", row)

@@ -179,10 +179,8 @@ class Store:
                 # For a continuation of exactly this response, and its items by id.
                 pending = [(at, e) for at, e in enumerate(conversation.entries) if e.reasoning]
                 self._write_reasoning(response.id, pending)
-                self.db.executemany(
-                    "insert or replace into turn_items values (?,?)",
-                    [(item.id, response.id) for item in response.output],
-                )
+                items = [(item.id, response.id) for item in response.output]
+                self.db.executemany("insert or replace into turn_items values (?,?)", items)
             else:
                 self._write_reasoning(response.id, conversation.finished_reasoning)
 
@@ -224,20 +222,17 @@ class Store:
             )
 
     def _write_reasoning(self, turn: str, reasoning: Sequence[tuple[int, Entry]]) -> None:
-        self.db.executemany(
-            "insert or replace into pending_entries values (?,?,?,?)",
-            [(turn, at, self.tree.message(entry.ids), entry.role) for at, entry in reasoning],
-        )
+        rows = [(turn, at, self.tree.message(entry.ids), entry.role) for at, entry in reasoning]
+        self.db.executemany("insert or replace into pending_entries values (?,?,?,?)", rows)
 
     def fork(self, conversation: Conversation, before: int | None = None) -> Conversation:
         """Branch before an entry (None: after all), and write the branch. Raises sqlite3.Error."""
         at = len(conversation.entries) if before is None else before
         branch = conversation.branch(new_id("conv"), at)
+        query = "select title, model from conversations where id = ?"
         with self.db:
             self.db.execute("begin immediate")
-            title, model = self.db.execute(
-                "select title, model from conversations where id = ?", (conversation.id,)
-            ).fetchone()
+            title, model = self.db.execute(query, (conversation.id,)).fetchone()
             self.tree.add(branch, title, model)
             self.tree.write(branch)
         return branch
@@ -246,11 +241,10 @@ class Store:
         self, conversation: Conversation, original: str, turns: Sequence[StoredTurn], model: str
     ) -> None:
         """Write a conversation with the texts and the title of ``original``. Raises sqlite3.Error."""
+        query = "select title from conversations where id = ?"
         with self.db:
             self.db.execute("begin immediate")
-            row = self.db.execute(
-                "select title from conversations where id = ?", (original,)
-            ).fetchone()
+            row = self.db.execute(query, (original,)).fetchone()
             prompt = turns[0].prompt if turns else ""
             title = prompt if row is None else row[0]  # None: deleted meanwhile
             self.tree.add(conversation, title, model)
@@ -267,9 +261,8 @@ class Store:
             self.tree.write(conversation)
 
     def rename(self, conversation_id: str, title: str) -> None:
-        self.db.execute(
-            "update conversations set title = ? where id = ?", (title_from(title), conversation_id)
-        )
+        change = "update conversations set title = ? where id = ?"
+        self.db.execute(change, (title_from(title), conversation_id))
 
     def first_line_title(self, conversation_id: str) -> str | None:
         """A conversation's title, while it is the first line of its first prompt; else None."""
@@ -282,10 +275,8 @@ class Store:
 
     def replace_title(self, conversation_id: str, before: str, title: str) -> None:
         """Give a conversation another title, unless it has another than ``before`` by now."""
-        self.db.execute(
-            "update conversations set title = ? where id = ? and title = ?",
-            (title_from(title), conversation_id, before),
-        )
+        change = "update conversations set title = ? where id = ? and title = ?"
+        self.db.execute(change, (title_from(title), conversation_id, before))
 
     def delete(self, conversation_id: str) -> None:
         """Delete a conversation, but for what branches share, and branches of unfinished responses."""
@@ -363,9 +354,8 @@ class Store:
         entries, flaw = self.tree.read_entries(name)
         if flaw is not None:
             self.damage.note(f"The end of conversation {name}", flaw)
-        vocabulary, parent, shared, revision = self.db.execute(
-            "select vocabulary, parent, shared, revision from conversations where id = ?", (name,)
-        ).fetchone()
+        query = "select vocabulary, parent, shared, revision from conversations where id = ?"
+        vocabulary, parent, shared, revision = self.db.execute(query, (name,)).fetchone()
         conversation = Conversation(
             name, entries, vocabulary=vocabulary, compacted=self._compacted(name, len(entries))
         )
@@ -465,12 +455,12 @@ class Store:
         return {row[0] for row in rows}
 
     def _count(self, conversation_id: str) -> int:
-        number: int = self.db.execute(
+        rows = self.db.execute(
             f"{PATH} select count(*) from path join turns t"
             " on t.conversation = path.id and coalesce(start, 0) < path.upto",
             (conversation_id,),
-        ).fetchone()[0]
-        return number
+        )
+        return int(rows.fetchone()[0])
 
     def branches_at(self, conversation: Conversation, start: int) -> tuple[int, list[str]]:
         """The conversations that differ from entry ``start`` on, the oldest first, and this one's
@@ -528,11 +518,8 @@ class Store:
         included where that was stored."""
         query = "select coalesce(start, 0), coalesce(upto, 0) from turns where id = ?"
         for start, upto in self._rows(f"Turn {response_id}", query, (response_id,)):
-            entries = [
-                replace(entry, omitted=False)
-                for entry in conversation.entries
-                if not entry.reasoning
-            ][start:upto]
+            lasting = [entry for entry in conversation.entries if not entry.reasoning]
+            entries = [replace(entry, omitted=False) for entry in lasting[start:upto]]
             self._insert_reasoning(entries, response_id, start)
             return entries
         return []

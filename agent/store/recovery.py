@@ -4,6 +4,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from agent.conversation.conversation import Entry
@@ -33,11 +34,9 @@ def mark_lost_turns(db: sqlite3.Connection) -> None:
         # Our own process id on a turn that this process did not begin is that of an earlier process.
         own = pid == os.getpid()
         if name not in begun_here if own else not _is_running(pid, created):
-            try:
+            with suppress(*READ_ERRORS):  # a reader of the turn names it
                 lost = json.loads(text) | {"status": "failed", "error": error.model_dump()}
                 text = json.dumps(lost)
-            except READ_ERRORS:
-                pass  # a reader of the turn names it
             db.execute(  # unless it has ended meanwhile
                 "update turns set status = 'failed', response = ? where id = ?"
                 " and status = 'in_progress'",
@@ -109,10 +108,8 @@ def _recover_response(db: sqlite3.Connection, name: str, lines: list[str]) -> Re
         builder.apply(decode_line(line)[1])
     output = builder.interrupted(LOST)
     response = Response.model_validate_json(text).model_copy(update={"output": output})
-    db.execute(
-        "update turns set response = ?, events = ? where id = ?",
-        (response.model_dump_json(), pack(lines), name),
-    )
+    change = "update turns set response = ?, events = ? where id = ?"
+    db.execute(change, (response.model_dump_json(), pack(lines), name))
     db.executemany(
         "insert or replace into turn_items select ?, id from turns"
         " where id = ? and served is not null",
@@ -123,9 +120,8 @@ def _recover_response(db: sqlite3.Connection, name: str, lines: list[str]) -> Re
 
 def _recover_entries(db: sqlite3.Connection, name: str, notes: Sequence[dict[str, Any]]) -> None:
     """Put the noted entries into the conversation, unless it was continued elsewhere meanwhile."""
-    conversation, start = db.execute(
-        "select conversation, start from turns where id = ?", (name,)
-    ).fetchone()
+    query = "select conversation, start from turns where id = ?"
+    conversation, start = db.execute(query, (name,)).fetchone()
     entries: list[Entry] = []
     for note in notes:
         for at, same, ids, role, recipient in note["entries"]:
@@ -133,11 +129,8 @@ def _recover_entries(db: sqlite3.Connection, name: str, notes: Sequence[dict[str
             entries[at : at + 1] = [Entry(start_ids + ids, role=role, recipient=recipient)]
         del entries[note["count"] :]
     base, last = notes[0]["base"], notes[-1]
-    later = db.execute(
-        "select count(*) from entries where conversation = ? and position >= ?",
-        (conversation, start),
-    ).fetchone()[0]
-    if later or not entries:
+    query = "select 1 from entries where conversation = ? and position >= ?"
+    if db.execute(query, (conversation, start)).fetchone() or not entries:
         return
     ConversationTree(db).write_entries(conversation, base, entries)
     db.execute(

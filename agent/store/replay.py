@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from agent import events as ev
 from agent.conversation.conversation import Conversation, Entry
@@ -82,10 +83,8 @@ class TurnReplay:
     async def _play(self) -> None:
         for wait, event in self._events:
             if wait and not self._stop.is_set():
-                try:
+                with suppress(TimeoutError):
                     await asyncio.wait_for(self._stop.wait(), wait)
-                except TimeoutError:
-                    pass
             self.log.append(event)
         self.log.close()
 

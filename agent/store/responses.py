@@ -73,10 +73,8 @@ class ResponseStore:
             self._db.execute("begin immediate")
             if (detached := self._detach(response_id)) is not None:
                 return detached
-            deleted = self._delete(
-                "select id, conversation from turns where id = ? and served is not null",
-                (response_id,),
-            )
+            query = "select id, conversation from turns where id = ? and served is not null"
+            deleted = self._delete(query, (response_id,))
         give_back_pages(self._db)
         return deleted > 0
 
@@ -179,17 +177,11 @@ class ResponseStore:
             self.store.tree.collect_deleted(conversation)
             return
         if not running:
-            lasting = (
-                at
-                for at, entry in enumerate(self.store.tree.read_entries(conversation)[0])
-                if not entry.reasoning
-            )
-            end = next(islice(lasting, upto or 0, None), None)
-            if end is not None:
-                self._db.execute(
-                    "delete from entries where conversation = ? and position >= ?",
-                    (conversation, max(end, shared or 0)),
-                )
+            entries = enumerate(self.store.tree.read_entries(conversation)[0])
+            lasting = (at for at, entry in entries if not entry.reasoning)
+            if (end := next(islice(lasting, upto or 0, None), None)) is not None:
+                delete = "delete from entries where conversation = ? and position >= ?"
+                self._db.execute(delete, (conversation, max(end, shared or 0)))
         self._db.execute(
             "update conversations set title = coalesce((select prompt from turns"
             " where conversation = ?1 order by created, rowid), '') where id = ?1"

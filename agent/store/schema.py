@@ -198,8 +198,7 @@ def upgrade(db: sqlite3.Connection) -> None:
 
 
 def _version(db: sqlite3.Connection) -> int:
-    version: int = db.execute("pragma user_version").fetchone()[0]
-    return version
+    return int(db.execute("pragma user_version").fetchone()[0])
 
 
 def _execute_all(db: sqlite3.Connection, statements: str) -> None:

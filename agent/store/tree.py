@@ -108,10 +108,8 @@ class ConversationTree:
         """Insert or touch the row, titled by ``prompt``; a branch's parent is one it shares with.
         ``owner``: the client that a new conversation belongs to; a branch belongs to its parent's."""
         now, title = self.clock.now(), title_from(prompt)
-        row = self._db.execute(
-            "select revision from conversations where id = ? and not hidden", (conversation.id,)
-        ).fetchone()
-        if row is None:
+        query = "select 1 from conversations where id = ? and not hidden"
+        if self._db.execute(query, (conversation.id,)).fetchone() is None:
             title = self._attach(conversation, title)
         position = position_of(conversation)
         self._db.execute(
@@ -134,10 +132,9 @@ class ConversationTree:
             ours = [entry.ids for entry in conversation.entries]
             kept = max(shared, common_prefix_length(theirs, ours))  # branches still read it
             position = StoredVersion(conversation.id, kept, position.parent, shared)
+        query = "select parent, shared, title from conversations where id = ?"
         while (parent := position.parent) is not None:
-            row = self._db.execute(
-                "select parent, shared, title from conversations where id = ?", (parent,)
-            ).fetchone()
+            row = self._db.execute(query, (parent,)).fetchone()
             if row is None:  # deleted: all entries are the branch's own
                 position = StoredVersion(conversation.id)
             elif row[0] is not None and position.shared <= row[1]:
@@ -165,31 +162,25 @@ class ConversationTree:
 
     def fork_on_conflict(self, conversation: Conversation, response: Response) -> None:
         """Make it a branch of itself if it was written since. Raises sqlite3.IntegrityError."""
-        row = self._db.execute(
-            "select revision, title, source from conversations where id = ? and not hidden",
-            (conversation.id,),
-        ).fetchone()
-        if row is None:
+        query = "select revision, title, source from conversations where id = ? and not hidden"
+        if (row := self._db.execute(query, (conversation.id,)).fetchone()) is None:
             raise sqlite3.IntegrityError("it was deleted meanwhile")
         if row[0] != position_of(conversation).revision:
             self._fork(conversation, response, row[1], row[2])
 
     def fork_abandoned(self, conversation: Conversation, response: Response) -> None:
         """Make a branch of a conversation that this response does not extend."""
-        title = self._db.execute(
-            "select title from conversations where id = ?", (conversation.id,)
-        ).fetchone()
-        if title is not None:
-            self._fork(conversation, response, title[0], "http")
+        query = "select title from conversations where id = ?"
+        if (row := self._db.execute(query, (conversation.id,)).fetchone()) is not None:
+            self._fork(conversation, response, row[0], "http")
 
     def _fork(
         self, conversation: Conversation, response: Response, title: str, source: str
     ) -> None:
         conversation.id = new_id("conv")
         self.add(conversation, title, response.model, source)
-        self._db.execute(
-            "update turns set conversation = ? where id = ?", (conversation.id, response.id)
-        )
+        change = "update turns set conversation = ? where id = ?"
+        self._db.execute(change, (conversation.id, response.id))
 
     def write(self, conversation: Conversation) -> None:
         name, position = conversation.id, position_of(conversation)
@@ -207,45 +198,32 @@ class ConversationTree:
         self.write_prompt_choices(conversation)
         self._db.execute("delete from compactions where conversation = ?", (name,))
         if (compacted := conversation.compacted) is not None:
-            self._db.execute(
-                "insert into compactions values (?,?,?,?)",
-                (name, compacted.end, compacted.text, ids_to_blob(compacted.ids)),
-            )
+            row = (name, compacted.end, compacted.text, ids_to_blob(compacted.ids))
+            self._db.execute("insert into compactions values (?,?,?,?)", row)
 
     def write_entries(self, name: str, start: int, entries: Sequence[Entry]) -> None:
         """Replace the entries from ``start`` on."""
-        self._db.execute(
-            "delete from entries where conversation = ? and position >= ?", (name, start)
+        delete = "delete from entries where conversation = ? and position >= ?"
+        self._db.execute(delete, (name, start))
+        rows = (
+            (name, at, self.message(entry.ids), entry.reasoning, entry.role, entry.recipient)
+            for at, entry in enumerate(entries, start)
         )
-        self._db.executemany(
-            "insert into entries values (?,?,?,?,?,?)",
-            (
-                (name, at, self.message(entry.ids), entry.reasoning, entry.role, entry.recipient)
-                for at, entry in enumerate(entries, start)
-            ),
-        )
+        self._db.executemany("insert into entries values (?,?,?,?,?,?)", rows)
 
     def write_prompt_choices(self, conversation: Conversation) -> None:
         name, count = conversation.id, conversation.saved_count
         entries = list(enumerate(conversation.entries[:count]))
         for table in ("shortened", "entry_marks"):
             self._db.execute(f"delete from {table} where conversation = ?", (name,))
-        self._db.executemany(
-            "insert into shortened values (?,?,?)",
-            (
-                (name, at, ids_to_blob(entry.shortened_ids))
-                for at, entry in entries
-                if entry.shortened_ids is not None
-            ),
-        )
-        self._db.executemany(
-            "insert into entry_marks values (?,?,?,?)",
-            (
-                (name, at, entry.dropped, entry.pinned)
-                for at, entry in entries
-                if entry.dropped or entry.pinned
-            ),
-        )
+        shortened = [
+            (name, at, ids_to_blob(entry.shortened_ids))
+            for at, entry in entries
+            if entry.shortened_ids is not None
+        ]
+        self._db.executemany("insert into shortened values (?,?,?)", shortened)
+        marks = [(name, at, e.dropped, e.pinned) for at, e in entries if e.dropped or e.pinned]
+        self._db.executemany("insert into entry_marks values (?,?,?,?)", marks)
 
     def message(self, ids: Sequence[int]) -> int:
         """The number under which these ids are stored; a damaged row of theirs is mended."""
@@ -290,10 +268,8 @@ class ConversationTree:
             for table in ("compactions", "shortened", "entry_marks"):
                 self._db.execute(f"delete from {table} where conversation = ?", (conversation_id,))
             for table, column in (("entries", "position"), ("turns", "coalesce(start, 0)")):
-                self._db.execute(
-                    f"delete from {table} where conversation = ? and {column} >= ?",
-                    (conversation_id, needed or 0),
-                )
+                delete = f"delete from {table} where conversation = ? and {column} >= ?"
+                self._db.execute(delete, (conversation_id, needed or 0))
             conversation_id = parent
         self.collect_messages()
 

@@ -79,7 +79,6 @@ class EditorSession:
         self.notices: Sequence[str] = ()
         """Sentences about the folder and its servers, for the person."""
         self.models: Sequence[str] = ()
-        """Names of the models that can be chosen."""
         self._loop = asyncio.get_running_loop()
         config = toolbox.host.server_config("files")
         self._files_server = None if config is None else config.builtin

@@ -84,8 +84,7 @@ class TurnUpdates:
     """Makes the updates of one turn."""
 
     def __init__(self, root: Path, model: str, *, replayed: bool = False) -> None:
-        """``replayed``: the turn is over: its texts come as a whole, its notices and loads not at
-        all."""
+        """``replayed``: it is over: its texts come as a whole, its notices and loads not at all."""
         self._root, self._model, self._replayed = root, model, replayed
         self.calls: dict[str, Call] = {}
         self._load = -1

@@ -1,5 +1,4 @@
-"""Names this program's folders of configuration, cache and state, and what is in them; ``AGENT_HOME``
-puts all of them below one folder."""
+"""Names this program's folders and what is in them; ``AGENT_HOME`` puts them all below one folder."""
 
 import os
 from dataclasses import dataclass

@@ -208,7 +208,6 @@ DEFAULTS = {
     **{name: setting.default for name, setting in SETTINGS.items()},
     **{f"keys.{name}": action.keys for name, action in ACTIONS.items()},
 }
-"""The defaults of all settings, those of the table ``keys`` too."""
 FORMER_NAMES = {"responses_most": "responses_max"}
 """Former names, which files may still use, and the names of today, which win over them."""
 

@@ -30,8 +30,7 @@ def project_folders(root: Path) -> list[Path]:
 
 def read_clean_text(path: Path, max_bytes: int, *, inside: Path | None = None) -> tuple[str, bool]:
     """Read a regular UTF-8 file's start, without control and hidden characters; the text, and whether
-    there is more. ``inside``: a folder that links must not leave. Raises FileNotFoundError,
-    UnusableFileError."""
+    there is more. ``inside``: links must not leave it. Raises FileNotFoundError, UnusableFileError."""
     try:
         real = path.resolve(strict=True)
         if inside is not None and not real.is_relative_to(inside):

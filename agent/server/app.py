@@ -158,10 +158,8 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
 
 
 async def health_problem(runtime: Runtime) -> str | None:
-    """Why the loaded model cannot answer now, in a sentence; None: it can, as far as is known.
-
-    A remote model's server is asked, at most once a second.
-    """
+    """Why the loaded model cannot answer now, in a sentence; None: it can, as far as is known. A remote
+    model's server is asked, at most once a second."""
     if (replicas := replicas_of(runtime)) is None:
         return None
     problem = await replicas.cached_health()

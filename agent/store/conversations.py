@@ -137,8 +137,7 @@ class Store:
             self.db.execute("pragma synchronous = full")
 
     def note(self, response_id: str, note: str) -> None:
-        """Append to the journal of a turn, if that runs, without waiting for the disk. Raises
-        sqlite3.Error."""
+        """Append to a running turn's journal, without waiting for the disk. Raises sqlite3.Error."""
         with self._not_waiting_for_disk():
             self.db.execute(
                 "insert into journal select null, id, ? from turns"
@@ -514,8 +513,7 @@ class Store:
         return []
 
     def turn_entries(self, conversation: Conversation, response_id: str) -> list[Entry]:
-        """The messages of one of a conversation's turns as the model read and wrote them, its reasoning
-        included where that was stored."""
+        """A turn's messages as the model read and wrote them, with its reasoning if that was stored."""
         query = "select coalesce(start, 0), coalesce(upto, 0) from turns where id = ?"
         for start, upto in self._rows(f"Turn {response_id}", query, (response_id,)):
             lasting = [entry for entry in conversation.entries if not entry.reasoning]
@@ -576,8 +574,7 @@ class Store:
 
 
 def delete_conversation(store: Store, conversation_id: str) -> None:
-    """Delete a conversation and its tools' folders; empty the prefix cache, which may have parts of
-    it."""
+    """Delete a conversation, its tools' folders and the prefix cache, which may have parts of it."""
     from agent.config.paths import user_paths
     from agent.engine.llama import disk_cache
     from tools.builtin import conversation_folders

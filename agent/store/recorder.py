@@ -8,8 +8,7 @@ this program's own interfaces every ``NOTE_SECONDS`` while text is written. A no
 the note before and, as a difference, the conversation's entries as they would be if the turn ended now
 (`RunningTurn.pending_entries`). Before the terminal event is in the log, the row, the events and the
 conversation are written. A turn of a person that failed before anything was generated (its model could
-not be loaded) leaves nothing.
-"""
+not be loaded) leaves nothing."""
 
 import asyncio
 import json
@@ -38,7 +37,6 @@ NOTE_SECONDS = 0.05
 Keep = Literal["all", "official", "none"]
 """Which events stay in the store: all with deltas joined; the official ones, each; none."""
 MakeServedRecord = Callable[[ev.Response], dict[str, Any]]
-"""Makes the data that the endpoint stores with a response."""
 
 
 def _log_failure(error: sqlite3.Error) -> None:
@@ -65,12 +63,10 @@ class TurnRecorder:
         keep: Keep = "all",
     ) -> Awaitable[None]:
         """Write a turn that is about to start, or has started, then all of its events and results.
-
         ``prompt``: what a list shows of the turn. ``start``: the conversation's entry that it begins
         with; None: the next one. ``served``: for a response of the endpoint. The result may be awaited:
         until the row is written, or the turn if it has ended. That raises ConversationChangedError
-        where the turn cannot extend its client's conversation any more.
-        """
+        where the turn cannot extend its client's conversation any more."""
         name = turn.response.id
         begin = partial(
             self._store.begin,

@@ -33,8 +33,7 @@ class TurnReplay:
         events: Sequence[TimedEvent],
         speed: float,
     ) -> None:
-        """``conversation``: as it is now. ``events``: if none, items come one by one. ``speed``: a
-        factor."""
+        """``conversation``: as it is now. ``events``: none: items come singly. ``speed``: a factor."""
         self.log = EventLog()
         self.response, self.conversation = turn.response, conversation
         self.prompt: Sequence[Message] = [User(turn.prompt)]

@@ -9,8 +9,7 @@ spare file         given up for a log when the store is opened on a disk that is
 
 All belong to the store's files at any time, so that another program that fills the disk cannot take
 them. They are refilled once there is room. Blocks behind a file's end need Linux and a file system that
-has them (fallocate(2): ext4, xfs, btrfs, tmpfs).
-"""
+has them (fallocate(2): ext4, xfs, btrfs, tmpfs)."""
 
 import errno
 import os

@@ -15,8 +15,7 @@ C → (C, all), (B, 6), (A, 4). Reading C takes 0…3 of A, 4…5 of B, and its 
 - A deleted conversation that a branch still reads is only hidden (``collect_deleted``).
 
 A ``Conversation`` in memory keeps what the store read or wrote last as a ``StoredVersion``, also in its
-copies and branches.
-"""
+copies and branches."""
 
 import hashlib
 import sqlite3

@@ -86,8 +86,7 @@ class FileStore(ObjectFolder):
     def add(
         self, filename: str, purpose: str, content: BinaryIO, owner: str, file_id: str | None = None
     ) -> Json:
-        """Store an open file of a client; its description. ``file_id``: of a file to replace. Raises
-        OSError."""
+        """Store a client's open file; its description. ``file_id``: one to replace. Raises OSError."""
         name = file_id or new_id("file")
         private_files.make_folder(self.folder)
         content.seek(0)

@@ -45,8 +45,7 @@ class ChatAnswer(StreamEncoder):
         return self._chunk_head
 
     def body(self, responses: Sequence[ev.Response]) -> bytes:
-        """The body that final responses become, one choice each. Raises ApiError if one failed or was
-        cancelled."""
+        """The body of final responses, a choice each. Raises ApiError for one without an answer."""
         for response in responses:
             if error := failure(response):
                 raise error

@@ -1,5 +1,4 @@
-"""Access to the server: the spellings of a path that clients send, each request's id; the API keys,
-local host names, origins of web pages."""
+"""Access to the server: spellings of paths, requests' ids, API keys, local host names, web origins."""
 
 import ipaddress
 import re

@@ -1,7 +1,5 @@
-"""Clients and what is theirs: an object belongs to the API key that it was made with.
-
-For any other key it does not exist. Without keys all clients are one.
-"""
+"""Clients and what is theirs: an object belongs to the API key that it was made with, and does not
+exist for any other key. Without keys all clients are one."""
 
 import hashlib
 import hmac

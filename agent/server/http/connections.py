@@ -6,8 +6,7 @@ uvicorn has no such limits. Its protocol classes are extended here by what they 
                  HEAD_SECONDS  │              uvicorn's keep-alive timer
                            STALL_SECONDS without a byte, MIN_BYTES_PER_SECOND on average
 
-At the limit of connections a new one takes the place of the idlest; those being answered stay.
-"""
+At the limit of connections a new one takes the place of the idlest; those being answered stay."""
 
 import json
 import resource
@@ -41,8 +40,7 @@ CLOSE_TRY_AGAIN, CLOSE_TOO_BIG, CLOSE_POLICY = 1013, 1009, 1008
 
 
 class ConnectionLimits(uvicorn.Config):
-    """uvicorn's configuration, which its protocols read, with limits and state that all connections of
-    a server share."""
+    """uvicorn's configuration, for its protocols, with what all connections of a server share."""
 
     def __init__(self, app: Any, body_budget: BodyBudget, **options: Any) -> None:
         super().__init__(app, http=HttpConnection, ws=WebSocketTransport, **options)

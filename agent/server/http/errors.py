@@ -14,7 +14,6 @@ from agent.turn.endings import RATE_LIMIT
 from agent.util.json_text import json_type
 
 RETRY_AFTER_SECONDS = "5"
-"""The ``Retry-After`` header of status 429."""
 
 
 class ApiError(AgentError):

@@ -27,8 +27,7 @@ class JsonResponse(JSONResponse):
 
 
 def error_response(error: ApiError, scope: Scope) -> JsonResponse:
-    """Answer a refused request: ``{"error": {message, type, param, code}}`` with its status, or as
-    Anthropic's API does."""
+    """Answer a refused request with its status: ``{"error": {…}}``, or as Anthropic's API does."""
     if speaks_anthropic(scope):
         return JsonResponse(anthropic_error(error), anthropic_status(error), error.headers)
     return JsonResponse({"error": error.body}, error.status, error.headers)

@@ -22,7 +22,6 @@ MAX_UNREAD_BYTES = 32 * 1024 * 1024
 UNCOUNTED_BYTES = 64 * 1024
 """Bytes per request outside the budget, so that large requests never block small ones."""
 LOG_INTERVAL_SECONDS = 60.0
-"""Pause between two log lines about a limit that is reached."""
 MAX_JSON_VALUES = 250_000
 """Values and keys of a body, wherever they are in it; its depth is bounded by pydantic's parser."""
 SCAN_BYTES = 64 * 1024

@@ -181,7 +181,6 @@ class ItemReader:
     """Refuse a newest user message with content that the model cannot read, instead of replacing it by
     a sentence."""
     pdfs: Mapping[str, PdfText] = field(default_factory=dict)
-    """As they were read."""
     abandoned: Collection[str] = ()
     """The call_ids of `abandoned_calls`: the next message ends them."""
     describe: Callable[[Sequence[schemas.RequestTool]], str] | None = None

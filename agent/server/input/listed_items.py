@@ -30,7 +30,6 @@ PART_FIELDS = {
     *("type", "text", "annotations", "logprobs", "refusal", "filename", "file_id", "file_data"),
     *("file_url", "image_url", "detail", "input_audio", "stdout", "stderr", "outcome"),
 }
-"""Fields of their parts."""
 PART_LISTS = ("content", "output", "summary")
 TEXT_PART_TYPES = ("input_text", "output_text", "text", "reasoning_text", "summary_text")
 KNOWN_PART_TYPES = (*TEXT_PART_TYPES, "refusal", "input_image", "input_file", "input_audio")

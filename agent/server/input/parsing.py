@@ -1,8 +1,6 @@
 """Parses and validates the JSON of requests; ApiError has one sentence about the deepest fault.
-
 Unsupported fields are refused, or with ``agent serve --lenient`` passed over, and named in the answer's
-`IGNORED_HEADER`.
-"""
+`IGNORED_HEADER`."""
 
 import copy
 import re
@@ -88,8 +86,7 @@ def request_from_object(
 def validate(
     kind: type[RequestT], value: dict[str, Any], *, extra: Literal["ignore"] | None = "ignore"
 ) -> RequestT:
-    """Make a request model of a parsed body; unknown fields are ignored, or refused (``extra=None``).
-    Raises ApiError."""
+    """A body's model; unknown fields are ignored, or refused (``extra=None``). Raises ApiError."""
     _check_sizes(value)
     return _validated(kind, value, extra=extra)
 

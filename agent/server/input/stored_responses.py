@@ -1,6 +1,5 @@
 """Finished responses as a next request may need them: to continue them, to look them up, to refer to
-their items. The latest are in memory, bounded in number and bytes, all of them in the store, if there
-is one."""
+their items. The latest are in memory, bounded in number and bytes; the store, if any, has all."""
 
 import time
 from collections import OrderedDict
@@ -145,8 +144,7 @@ class ResponseCache:
         return stored if stored is not None and owns(stored) else None
 
     async def delete(self, response_id: str) -> bool:
-        """Delete a response of the current client from memory and store; False if there is none.
-        Raises sqlite3.Error."""
+        """Delete a response of the current client; False if there is none. Raises sqlite3.Error."""
         stored, store, client = self._responses.get(response_id), self.store, current_client()
         if stored is not None and not owns(stored):
             return False

@@ -38,8 +38,7 @@ _Key = tuple[str, Message, str | None]
 
 
 class TokenMemo:
-    """Entries (a message's token ids) by message, in an LRU cache bounded by tokens; `of` has those of
-    one vocabulary."""
+    """Entries (token ids) of messages, an LRU cache bounded by tokens; `of`: those of a vocabulary."""
 
     def __init__(self, max_tokens: int = MAX_MEMO_TOKENS) -> None:
         self._entries: OrderedDict[_Key, tuple[Entry, bytes]] = OrderedDict()

@@ -309,8 +309,7 @@ def _deferred_params(declared: Iterable[DeclaredTool]) -> Iterator[str]:
 def _function(
     tool: schemas.RequestFunction | schemas.RequestCustom, namespace: str | None = None
 ) -> FunctionTool:
-    """The tool as the model sees it. A custom tool is a function with one string, which the model
-    writes without JSON."""
+    """The tool as the model sees it; a custom one is a function with one string, without JSON."""
     if isinstance(tool, schemas.RequestFunction):
         return FunctionTool(
             tool.name,

@@ -13,8 +13,7 @@ class Translation(ABC, Generic[RequestT]):
     """A request of another API, and the one of the Responses API that means the same."""
 
     def __init__(self, kind: type[RequestT], value: dict[str, Any], *, lenient: bool) -> None:
-        """``value``: a parsed body. ``lenient``: name what this server does not have instead of
-        refusing it. Raises ApiError."""
+        """``lenient``: name what this server does not have instead of refusing it. Raises ApiError."""
         self.lenient = lenient
         self.ignored: list[str] = []
         """Paths of what is passed over, in the body as it was sent."""

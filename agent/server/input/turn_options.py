@@ -44,9 +44,7 @@ SAMPLING_FIELDS = (
 )  # fmt: skip
 MAX_STOP_TEXTS, MAX_STOP_CHARACTERS = 4, 1000
 INCLUDE_REASONING = "reasoning.encrypted_content"
-"""The value of ``include`` that asks for reasoning as a token."""
 INCLUDE_LOGPROBS = "message.output_text.logprobs"
-"""The value of ``include`` that asks for log probabilities."""
 
 
 def turn_options(
@@ -136,9 +134,8 @@ def _lower(*limits: int | None) -> int | None:
 
 
 def _format_section(text: RequestText | None) -> str | None:
-    """The section of the system prompt about the answer's form, worded as in gpt-oss's training:
-    "Structured output" in
-    https://cookbook.openai.com/articles/openai-harmony. Raises ApiError."""
+    """The section of the system prompt about the answer's form, worded as in gpt-oss's training
+    ("Structured output" in https://cookbook.openai.com/articles/openai-harmony). Raises ApiError."""
     match text.format if text else None:
         case None:
             return None

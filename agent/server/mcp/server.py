@@ -1,5 +1,4 @@
-"""This program as an MCP server of the SDK: the tool ``ask``, python where it is allowed,
-conversations. `agent.server.mcp.serve` runs it."""
+"""This program as an MCP server: the tool ``ask``, python where it is allowed, conversations."""
 
 import asyncio
 import contextlib

@@ -41,7 +41,6 @@ from agent.util.ids import new_id
 MAX_COMPLETION_CHOICES = 256
 """Choices of all prompts of one request."""
 MAX_PARALLEL_CHOICES = 8
-"""Choices of one request that are generated side by side."""
 MAX_TOKEN_ID = 2**31 - 1
 
 

@@ -2,8 +2,7 @@
 hold the plain JSON against these models, and the models against openai-python's types.
 
 No answer is made of them, so that they are values: a field is its type, or that and its default where
-an answer may lack it. Types with other models in them are texts, as pydantic reads them.
-"""
+an answer may lack it. Types with other models in them are texts, as pydantic reads them."""
 
 from typing import Any, Literal
 

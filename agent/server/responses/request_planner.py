@@ -7,8 +7,7 @@
 5. ``input`` becomes messages (`input_items`): those that a client resends are put into the
    conversation, those that the model has not answered are the turn's prompt.
 6. Long texts are tokenised bit by bit (`token_memo`); the prompt has to fit into the context.
-7. The grammars of strict schemas are compiled.
-"""
+7. The grammars of strict schemas are compiled."""
 
 import asyncio
 import json
@@ -418,8 +417,7 @@ def _ignored_params(
 
 
 async def _check_turn(turn: Turn) -> int:
-    """Prepare a turn and compile its grammars; its prompt's tokens. Raises ApiError where it cannot
-    run."""
+    """Prepare a turn and compile its grammars; its prompt's tokens. Raises ApiError."""
     prepared, tokens = turn.prepare(), len(turn.conversation.prompt(turn.format))
     try:
         await prepared.constraints.compile()

@@ -7,9 +7,7 @@ The life of a response, by whichever route it came::
       └─────────┴───────── ApiError ────────┘    abandon: stop, finish when it has ended
 
 A route calls ``begin``, writes what ``turn.log`` has, and calls ``finish`` before its client sees the
-terminal event, so that a following request finds the response. A route whose client left calls
-``abandon``.
-"""
+terminal event, so that a following request finds the response; if its client left, ``abandon``."""
 
 import asyncio
 import time
@@ -64,7 +62,6 @@ class ResponseService:
         self.running: dict[Turn, TurnPlan] = {}
         self._other_work = 0
         self.draining = False
-        """Whether new requests are refused because the server is about to end."""
         self.started_at = int(time.time())
         self._pending_tasks: set[asyncio.Task[None]] = set()
         self._planner = TurnPlanner(
@@ -168,8 +165,7 @@ class ResponseService:
             self._other_work -= 1
 
     async def forget(self, turn: Turn) -> None:
-        """Store nothing more of a response that runs: for clients it is not there any more. Raises
-        sqlite3.Error."""
+        """Store nothing more of a running response, which clients see no more. Raises sqlite3.Error."""
         plan = self.running[turn]
         plan.store, plan.deleted = False, True
         self._recorder.discard(turn.response.id)

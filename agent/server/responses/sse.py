@@ -110,7 +110,6 @@ class StreamEncoder(ABC):
     """Writes the turns that answer a request for a client; ``number``: that of the event before."""
 
     done = DONE_MESSAGE
-    """The mark of the stream's end."""
 
     @abstractmethod
     def choice(self, index: int) -> EncodeEvent:

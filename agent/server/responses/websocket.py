@@ -9,8 +9,7 @@ Requests are answered one after the other, those of different ``stream_id`` side
 
 A response with ``"store": false`` can be continued over its own connection, until that ends or a
 request that continues it fails. `agent.server.responses.steering` has what a client may say while a
-response runs.
-"""
+response runs."""
 
 import asyncio
 import contextlib

@@ -128,9 +128,8 @@ class EditorSession:
     async def prompt(self, blocks: Sequence[ContentBlock]) -> S.StopReason:
         """Answer a prompt. Raises UserError, and RequestError for a turn that failed."""
         if self._prompting.locked() and not self._cancelled:
-            raise RequestError(
-                -32600, "A prompt of this session is being answered: cancel it first."
-            )
+            message = "A prompt of this session is being answered: cancel it first."
+            raise RequestError(-32600, message)
         async with self._prompting:
             self._cancelled = False
             text = await prompt_text(blocks, self._read_file)

@@ -79,18 +79,15 @@ class Metrics:
         self._turns = counter("agent_turns", "Turns that ended.", ["status"])
         about = "Read: prefilled, or cached (still in memory); written: reasoning, or other output."
         self._tokens = counter("agent_tokens", about, ["kind"])
-        self._completions = counter(
-            "agent_completions", "Raw completions that ended, each choice of them.", ["status"]
-        )
+        about = "Raw completions that ended, each choice of them."
+        self._completions = counter("agent_completions", about, ["status"])
         about = "Drafted tokens of speculative decoding: accepted, or rejected."
         self._drafts = counter("agent_draft_tokens", about, ["outcome"])
-        self._speed = histogram(
-            "agent_decode_tokens_per_second", "Decode speed of a turn.", buckets=SPEED_BUCKETS
-        )
+        name = "agent_decode_tokens_per_second"
+        self._speed = histogram(name, "Decode speed of a turn.", buckets=SPEED_BUCKETS)
         latency = partial(histogram, buckets=LATENCY_BUCKETS_SECONDS)
-        self._first_token = latency(
-            "agent_time_to_first_token_seconds", "Time to a turn's first token."
-        )
+        name = "agent_time_to_first_token_seconds"
+        self._first_token = latency(name, "Time to a turn's first token.")
         self._tools = latency("agent_tool_seconds", "One call of a tool.", ["server"])
         self._repairs = counter("agent_repairs", "Malformed markup that was mended.", ["rule"])
         registry.register(StateCollector(runtimes))

@@ -57,9 +57,8 @@ def create_app(
     service, clients = ResponseService(models, options, store), Clients(options.api_keys)
     state = service.runtime.paths.state
     batches = BatchQueue(state / "batches", FileStore(state / "files")) if options.store else None
-    encoder = SseEncoder(
-        OPEN_RESPONSES_NAMES if options.reasoning_events == "open-responses" else None
-    )
+    renames = OPEN_RESPONSES_NAMES if options.reasoning_events == "open-responses" else None
+    encoder = SseEncoder(renames)
     routes: list[Route | WebSocketRoute] = [
         *routes_of(ResponseRoutes(service, encoder)),
         websocket.route(service, encoder),
@@ -133,11 +132,9 @@ class _ServerRoutes:
         if (problem := await health_problem(runtime)) is not None:
             error = ApiError(503, problem, code="model_not_available")
             return error_response(error, request.scope)
-        ready = runtime.loaded or runtime.asleep
+        ready, running = runtime.loaded or runtime.asleep, len(self._service.running)
         status = "ok" if runtime.loaded else "asleep" if ready else "loading"
-        return JsonResponse(
-            {"status": status, "running": len(self._service.running)}, 200 if ready else 503
-        )
+        return JsonResponse({"status": status, "running": running}, 200 if ready else 503)
 
 
 # --- errors ---

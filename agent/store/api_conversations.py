@@ -179,10 +179,8 @@ class ApiConversationStore:
 
     def _copy_turns_to_branches(self, name: str, saved: int) -> None:
         """Give branches that share what is about to be rewritten copies of its turns."""
-        branches = self._db.execute(
-            "select id, shared from conversations where parent = ? and shared > ?", (name, saved)
-        )
-        for branch, shared in branches.fetchall():
+        query = "select id, shared from conversations where parent = ? and shared > ?"
+        for branch, shared in self._db.execute(query, (name, saved)).fetchall():
             rows = self._db.execute(
                 f"{PATH} select t.id, prompt, status, response, pid, created, start, events, t.upto,"
                 " revision, served from path join turns t on t.conversation = path.id"

@@ -79,8 +79,7 @@ def read_record(blob: bytes | None) -> TurnRecord:
             ] if index in times:
                 times[index].tool_started = seconds
             case ["agent.approval.resolved"]:
-                index = index_of.get(json.loads(text)["item_id"], -1)
-                if index in times:
+                if (index := index_of.get(json.loads(text)["item_id"], -1)) in times:
                     times[index].tool_started = seconds
             case ["agent.reasoning"]:
                 counted = json.loads(text)

@@ -240,10 +240,8 @@ class ConversationTree:
 
     def _copy_to_branches(self, name: str, saved: int) -> None:
         """Give branches that share what is about to be rewritten their own copy of it."""
-        branches = self._db.execute(
-            "select id, shared from conversations where parent = ? and shared > ?", (name, saved)
-        )
-        for branch, shared in branches.fetchall():
+        query = "select id, shared from conversations where parent = ? and shared > ?"
+        for branch, shared in self._db.execute(query, (name, saved)).fetchall():
             self._db.execute(
                 f"{PATH} insert into entries select ?, position, message, reasoning, role, recipient"
                 " from path join entries on conversation = path.id and position < path.upto"
@@ -329,9 +327,9 @@ class ConversationTree:
         return [row[0] for row in rows]
 
     def _origin(self, conversation_id: str) -> tuple[str | None, int]:
-        row: tuple[str | None, int] | None = self._db.execute(
-            "select parent, shared from conversations where id = ?", (conversation_id,)
-        ).fetchone()
+        query = "select parent, shared from conversations where id = ?"
+        row: tuple[str | None, int] | None
+        row = self._db.execute(query, (conversation_id,)).fetchone()
         return row or (None, 0)
 
 

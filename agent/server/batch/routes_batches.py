@@ -76,10 +76,8 @@ class BatchRoutes:
                         f"'purpose' must be '{PURPOSE}': files of this server are for batches."
                     )
                     raise invalid("purpose", message)
-                name = upload.filename or "file"
-                entry = await asyncio.to_thread(
-                    files.add, name, PURPOSE, upload.file, current_client().name
-                )
+                name, owner = upload.filename or "file", current_client().name
+                entry = await asyncio.to_thread(files.add, name, PURPOSE, upload.file, owner)
         except HTTPException as error:
             raise invalid("file", f"The form cannot be read: {error.detail}") from error
         return JsonResponse(public_fields(entry))

@@ -74,10 +74,8 @@ class IdentifyingConnection(h11.Connection):
 
     def send(self, event: h11.Event) -> bytes | None:  # type: ignore[override]  # all of its overloads
         if type(event) is h11.Response:  # of an ABC, isinstance takes 0.4 µs more
-            headers = [*event.headers, *request_id_headers()]
-            event = h11.Response(
-                status_code=event.status_code, headers=headers, reason=event.reason
-            )
+            headers, status = [*event.headers, *request_id_headers()], event.status_code
+            event = h11.Response(status_code=status, headers=headers, reason=event.reason)
         return super().send(event)
 
 
@@ -171,10 +169,9 @@ class HttpConnection(H11Protocol):
             ("connection", "close"),
         ]
         response = h11.Response(status_code=status, headers=headers)
+        events = (response, h11.Data(data=body), h11.EndOfMessage())
         try:
-            answer = [
-                self.conn.send(e) for e in (response, h11.Data(data=body), h11.EndOfMessage())
-            ]
+            answer = [self.conn.send(event) for event in events]
         except h11.LocalProtocolError:  # an answer has begun, or may have no body
             self.transport.abort()
             return

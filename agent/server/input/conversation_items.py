@@ -122,9 +122,8 @@ def read_turns(
             created = takewhile(lambda each: each.created, turns[at:])
             items = chain.from_iterable(map(turn_items, created))
             abandoned = abandoned_calls(items, history.pending_calls)
-        reader = ItemReader(
-            history, tools, pdfs=pdfs or {}, abandoned=abandoned if turn.created else ()
-        )
+        ended = abandoned if turn.created else ()
+        reader = ItemReader(history, tools, pdfs=pdfs or {}, abandoned=ended)
         _read(reader, turn_inputs(turn))
         if not turn.created:
             reader.answer_open_calls()

@@ -286,12 +286,12 @@ class ItemReader:
         match item:
             case schemas.InputReasoning():
                 self._add_reasoning(item, param)
-            case (
-                schemas.InputFunctionCall(arguments=text) | schemas.InputCustomToolCall(input=text)
-            ):
+            case schemas.InputFunctionCall(call_id=call_id, arguments=text):
                 name = ev.qualified_name(item.name, item.namespace)
-                is_json = isinstance(item, schemas.InputFunctionCall)
-                self._note_call(item.call_id, name, text, json=is_json)
+                self._note_call(call_id, name, text, json=True)
+            case schemas.InputCustomToolCall(call_id=call_id, input=text):
+                name = ev.qualified_name(item.name, item.namespace)
+                self._note_call(call_id, name, text, json=False)
             case schemas.InputFunctionCallOutput():
                 self._add_output(item, param)
             case schemas.InputMcpCall() | schemas.InputCodeInterpreterCall():
@@ -455,9 +455,8 @@ class ItemReader:
             return
         why = f": {answer.reason}" if answer.reason else ""
         name = self._call_message(pending.server, pending.name, pending.arguments).tool
-        self.history.messages.append(
-            ToolResultMessage(name, f"the user refused the call{why}", failed=True)
-        )
+        refused = ToolResultMessage(name, f"the user refused the call{why}", failed=True)
+        self.history.messages.append(refused)
 
     # --- texts ---
 
@@ -593,9 +592,8 @@ def _error_text(error: object) -> str:
         case {"message": str(message)}:
             return message
         case {"content": [*blocks]}:
-            return "\n".join(
-                str(b.get("text", b)) if isinstance(b, dict) else str(b) for b in blocks
-            )
+            texts = (b.get("text", b) if isinstance(b, dict) else b for b in blocks)
+            return "\n".join(map(str, texts))
         case str():
             return error
         case _:

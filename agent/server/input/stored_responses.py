@@ -52,14 +52,12 @@ class Continued:
 
 
 def with_encrypted_reasoning(response: Response) -> Response:
-    output = [
-        item.model_copy(
-            update={"encrypted_content": encode_reasoning("".join(p.text for p in item.content))}
-        )
-        if isinstance(item, ReasoningItem)
-        else item
-        for item in response.output
-    ]
+    output: list[Item] = []
+    for item in response.output:
+        if isinstance(item, ReasoningItem):
+            token = encode_reasoning("".join(part.text for part in item.content))
+            item = item.model_copy(update={"encrypted_content": token})
+        output.append(item)
     return response.model_copy(update={"output": output})
 
 

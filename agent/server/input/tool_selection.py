@@ -295,9 +295,8 @@ def _is_search(tool: schemas.RequestTool) -> bool:
 def _deferred_params(declared: Iterable[DeclaredTool]) -> Iterator[str]:
     for one in declared:
         if isinstance(one.tool, schemas.RequestNamespace):
-            parts = (
-                DeclaredTool(f"{one.param}.tools[{n}]", t) for n, t in enumerate(one.tool.tools)
-            )
+            tools = enumerate(one.tool.tools)
+            parts = (DeclaredTool(f"{one.param}.tools[{n}]", tool) for n, tool in tools)
             yield from _deferred_params(parts)
         elif getattr(one.tool, "defer_loading", None):
             yield f"{one.param}.defer_loading"

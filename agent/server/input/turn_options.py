@@ -101,9 +101,8 @@ def turn_options(
 
 
 def sampling_of(request: SamplingFields, defaults: Sampling) -> Sampling:
-    sampling = {
-        name: value for name in SAMPLING_FIELDS if (value := getattr(request, name)) is not None
-    }
+    sent = {name: getattr(request, name) for name in SAMPLING_FIELDS}
+    sampling = {name: value for name, value in sent.items() if value is not None}
     if request.logit_bias:
         biases = request.logit_bias.items()
         sampling["logit_bias"] = tuple((int(token), bias) for token, bias in biases)
@@ -145,9 +144,8 @@ def _format_section(text: RequestText | None) -> str | None:
             if why := find_schema_error(form.schema_):
                 message = f"Invalid schema for response_format '{form.name or 'output'}': {why}."
                 raise invalid("text.format.schema", message, "invalid_json_schema")
-            return response_format_section(
-                form.schema_, form.name or "output", form.description or ""
-            )
+            name, about = form.name or "output", form.description or ""
+            return response_format_section(form.schema_, name, about)
         case form if form.type == "json_object":
             return "# Response Formats\n\n## output\n\nAnswer with one JSON object."
         case _:

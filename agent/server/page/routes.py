@@ -34,9 +34,8 @@ def index(request: Request) -> Response | None:
 def routes(service: ResponseService) -> list[Route]:
     async def file(request: Request) -> Response:
         path = request.url.path
-        return FileResponse(
-            FOLDER / path.rpartition("/")[2], headers=HEADERS, media_type=FILES[path]
-        )
+        target = FOLDER / path.rpartition("/")[2]
+        return FileResponse(target, headers=HEADERS, media_type=FILES[path])
 
     async def servers(request: Request) -> Response:
         """GET /page/servers: the operator's MCP servers that a request may name."""

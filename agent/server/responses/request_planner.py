@@ -198,9 +198,8 @@ class TurnPlanner:
                 )
             listed = {one.server_label for one in items if isinstance(one, InputMcpListTools)}
             listed |= continued.history.listed_servers
-            host = await until_planned.enter_async_context(
-                self._host_with(runtime, declared, listed)
-            )
+            with_servers = self._host_with(runtime, declared, listed)
+            host = await until_planned.enter_async_context(with_servers)
             defaults, memo = served.defaults, self.memo.of(loaded.vocabulary)
             known = dict[str, dict[str, Any]]()
             if (name := request.conversation_id) is not None:
@@ -248,9 +247,8 @@ class TurnPlanner:
                 interface=HTTP, host=host, job=job, begin=begin,
             )  # fmt: skip
             prompt_tokens = await _check_turn(turn)
-            ignored = _ignored_params(
-                request, (*tools.left_out, *([] if has_effort else ["reasoning.effort"])), history
-            )
+            left_out = (*tools.left_out, *([] if has_effort else ["reasoning.effort"]))
+            ignored = _ignored_params(request, left_out, history)
             sent = request.origin.sent_input
             if name is None:
                 inputs = list_input(sent)

@@ -73,9 +73,8 @@ class ConversationRoutes:
         include = included(request.query_params)
         items = await self._conversations.items(request.path_params["id"])
         page = list_page(items, request.query_params)
-        return JsonResponse(
-            page | {"data": [with_included(item, include) for item in page["data"]]}
-        )
+        listed = [with_included(item, include) for item in page["data"]]
+        return JsonResponse(page | {"data": listed})
 
     @endpoint("POST", "/v1/conversations/{id}/items", ItemPage, body=CreateItems)
     async def create_items(self, request: Request) -> Response:

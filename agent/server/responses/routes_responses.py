@@ -82,9 +82,8 @@ class ResponseRoutes:
         if "model" not in wanted.model_fields_set:  # null is allowed
             raise missing("model")
         if wanted.conversation is not None and wanted.origin.refuses_unseen:
-            raise unsupported(
-                "conversation", "Compacting a conversation (send its items as 'input')"
-            )
+            feature = "Compacting a conversation (send its items as 'input')"
+            raise unsupported("conversation", feature)
         # A history that is too long to answer is what one compacts.
         changes: dict[str, Any] = {"truncation": "auto", "store": False, "stream": False}
         changes |= {"background": False, "conversation": None}

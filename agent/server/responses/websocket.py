@@ -93,9 +93,8 @@ class WebSocketConnection:
     async def serve(self) -> None:
         try:
             while (message := await self._socket.receive())["type"] == "websocket.receive":
-                await self._accept(
-                    (message.get("text") or "").encode() or message.get("bytes") or b""
-                )
+                body = (message.get("text") or "").encode() or message.get("bytes") or b""
+                await self._accept(body)
         except WebSocketDisconnect:
             pass
         finally:
@@ -116,9 +115,8 @@ class WebSocketConnection:
                 return
             stream_id = _stream_id(value)
             if len(self._requests) >= MAX_WAITING_REQUESTS:
-                raise rate_limited(
-                    f"{MAX_WAITING_REQUESTS} requests of this connection are waiting already."
-                )
+                why = f"{MAX_WAITING_REQUESTS} requests of this connection are waiting already."
+                raise rate_limited(why)
             share.add(len(body))
         except ApiError as error:
             await self._refuse(error, stream_id)

@@ -10,13 +10,8 @@ from agent.server.http.errors import client_params, invalid
 from agent.server.http.json_response import JsonResponse
 from agent.server.http.list_page import as_list, included, list_page, with_included
 from agent.server.http.request_body import parse_json_object, read_body
+from agent.server.input import schemas
 from agent.server.input.parsing import ignored_header, validate, without_unknown_values
-from agent.server.input.schemas import (
-    CreateConversation,
-    CreateItems,
-    RequestModel,
-    UpdateConversation,
-)
 from agent.server.responses.answer_schemas import (
     ConversationObject,
     DeletedConversation,
@@ -35,12 +30,12 @@ class ConversationRoutes:
     def __init__(self, service: ResponseService) -> None:
         self._service, self._conversations = service, service.conversations
 
-    @endpoint("POST", "/v1/conversations", ConversationObject, body=CreateConversation)
+    @endpoint("POST", "/v1/conversations", ConversationObject, body=schemas.CreateConversation)
     async def create(self, request: Request) -> Response:
         """POST /v1/conversations: create a conversation, empty or with up to 20 items."""
-        body, ignored = await self._body_with_items(request, CreateConversation)
+        body, ignored = await self._body_with_items(request, schemas.CreateConversation)
         with client_params(ignored):
-            wanted = validate(CreateConversation, body)
+            wanted = validate(schemas.CreateConversation, body)
             created = await self._conversations.create(
                 wanted.metadata or {}, wanted.items or [], body.get("items") or []
             )
@@ -52,10 +47,10 @@ class ConversationRoutes:
         conversation = await self._conversations.find(request.path_params["id"])
         return JsonResponse(_conversation(conversation))
 
-    @endpoint("POST", "/v1/conversations/{id}", ConversationObject, body=UpdateConversation)
+    @endpoint("POST", "/v1/conversations/{id}", ConversationObject, body=schemas.UpdateConversation)
     async def update(self, request: Request) -> Response:
         """POST /v1/conversations/{id}: replace its metadata."""
-        wanted = validate(UpdateConversation, await self._body(request))
+        wanted = validate(schemas.UpdateConversation, await self._body(request))
         name = request.path_params["id"]
         updated = await self._conversations.update(name, wanted.metadata or {})
         return JsonResponse(_conversation(updated))
@@ -76,15 +71,15 @@ class ConversationRoutes:
         listed = [with_included(item, include) for item in page["data"]]
         return JsonResponse(page | {"data": listed})
 
-    @endpoint("POST", "/v1/conversations/{id}/items", ItemPage, body=CreateItems)
+    @endpoint("POST", "/v1/conversations/{id}/items", ItemPage, body=schemas.CreateItems)
     async def create_items(self, request: Request) -> Response:
         """POST /v1/conversations/{id}/items: add up to 20 items at the end."""
         include = included(request.query_params)
         name = request.path_params["id"]
         await self._conversations.find(name)
-        body, ignored = await self._body_with_items(request, CreateItems)
+        body, ignored = await self._body_with_items(request, schemas.CreateItems)
         with client_params(ignored):
-            wanted = validate(CreateItems, body)
+            wanted = validate(schemas.CreateItems, body)
             if not wanted.items:
                 raise invalid("items", "Invalid 'items': an item is needed.", "empty_array")
             added = await self._conversations.add(name, wanted.items, body["items"])
@@ -107,7 +102,7 @@ class ConversationRoutes:
         return JsonResponse(_conversation(await self._conversations.find(name)))
 
     async def _body_with_items(
-        self, request: Request, kind: type[RequestModel]
+        self, request: Request, kind: type[schemas.RequestModel]
     ) -> tuple[dict[str, Any], list[str]]:
         """A body without what a lenient server passes over, and its paths. Raises ApiError."""
         body = await self._body(request)

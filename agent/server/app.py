@@ -99,9 +99,6 @@ def _middleware(options: ServerOptions, loopback_only: bool, clients: Clients) -
     return [Middleware(AddressMiddleware), *([cors] if origins else []), access]
 
 
-# --- routes about the server itself ---
-
-
 _ENDPOINTS = (
     "/v1/responses", "/v1/chat/completions", "/v1/messages", "/v1/completions", "/v1/models",
     "/health",
@@ -135,9 +132,6 @@ class _ServerRoutes:
         ready, running = runtime.loaded or runtime.asleep, len(self._service.running)
         status = "ok" if runtime.loaded else "asleep" if ready else "loading"
         return JsonResponse({"status": status, "running": running}, 200 if ready else 503)
-
-
-# --- errors ---
 
 
 async def _on_api_error(request: Request, error: Exception) -> Response:

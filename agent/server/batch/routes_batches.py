@@ -55,8 +55,6 @@ class BatchRoutes:
             raise ApiError(400, message, code="unsupported_parameter")
         return self._optional_queue
 
-    # --- files ---
-
     @endpoint("POST", "/v1/files", answer_schemas.FileObject)
     async def create_file(self, request: Request) -> Response:
         """POST /v1/files: store a file (a form with ``file`` and ``purpose``)."""
@@ -109,8 +107,6 @@ class BatchRoutes:
         files, name = self._queue.files, request.path_params["id"]
         files.find(name)
         return FileResponse(files.content(name), media_type="application/octet-stream")
-
-    # --- batches ---
 
     @endpoint("POST", "/v1/batches", answer_schemas.BatchObject, body=CreateBatch)
     async def create_batch(self, request: Request) -> Response:

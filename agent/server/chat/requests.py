@@ -268,8 +268,6 @@ class ChatTranslation(Translation[ChatRequest]):
         if chat.top_logprobs and not chat.logprobs:
             raise invalid("top_logprobs", "'top_logprobs' needs 'logprobs': true.")
 
-    # --- messages ---
-
     def _input_items(self) -> list[dict[str, Any]]:
         messages = self.sent.messages
         newest = newest_prompt([message.role for message in messages])
@@ -342,9 +340,6 @@ def _message_items(
             raise missing(f"messages[{index}].tool_calls[{number}].function")
         items.append({"call_id": call.id, **called})
     return items
-
-
-# --- tools ---
 
 
 def _tools(chat: ChatRequest) -> list[dict[str, Any]]:

@@ -458,8 +458,6 @@ class ItemReader:
         refused = ToolResultMessage(name, f"the user refused the call{why}", failed=True)
         self.history.messages.append(refused)
 
-    # --- texts ---
-
     def _reasoning_text(self, item: schemas.InputReasoning, param: str) -> str:
         """The text of a resent reasoning item; where nothing else can be read, that of its summary."""
         if text := self._content_text(item.content or [], f"{param}.content"):

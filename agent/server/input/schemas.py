@@ -459,7 +459,7 @@ ITEM_MODELS: dict[str, type[RequestModel]] = {
 }
 
 
-# --- the request ---
+# --- the requests ---
 
 
 class RequestStreamOptions(ConfigModel):
@@ -571,9 +571,6 @@ class CreateResponse(SamplingFields, ConfigModel):
     def conversation_id(self) -> str | None:
         named = self.conversation
         return named.id if isinstance(named, ConversationParam) else named
-
-
-# --- conversations ---
 
 
 class CreateConversation(RequestModel):

@@ -280,9 +280,6 @@ def _check_container(container: object, param: str) -> None:
             raise invalid(f"{param}.container", '\'container\' must be {"type": "auto"}.')
 
 
-# --- deferred tools ---
-
-
 def _is_search(tool: schemas.RequestTool) -> bool:
     """Whether it is a search for tools that this server runs."""
     match tool:
@@ -300,9 +297,6 @@ def _deferred_params(declared: Iterable[DeclaredTool]) -> Iterator[str]:
             yield from _deferred_params(parts)
         elif getattr(one.tool, "defer_loading", None):
             yield f"{one.param}.defer_loading"
-
-
-# --- functions ---
 
 
 def _function(
@@ -358,9 +352,6 @@ def _check_unique(names: Sequence[str]) -> None:
         raise invalid("tools", f"Two tools of this request are called {duplicate}.")
 
 
-# --- MCP servers ---
-
-
 def _tools_of_server(tools: Sequence[Tool], server: str) -> list[Tool]:
     return [tool for tool in tools if tool.server == server]
 
@@ -390,9 +381,6 @@ def _matches_filter(tool: Tool, filter: schemas.AllowedTools) -> bool:
     return (names is None or tool.name in names or ALL_TOOLS in names) and (
         read_only is None or tool.read_only == read_only
     )
-
-
-# --- as the response repeats them ---
 
 
 def _echo_tool(tool: schemas.RequestTool) -> dict[str, Any]:

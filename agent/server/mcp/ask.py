@@ -75,8 +75,6 @@ class Ask:
         if not self._answer.done():
             self._answer.set_result(result)
 
-    # --- the turn's questions ---
-
     async def elicit(self, question: ElicitationRequest) -> ElicitationResult:
         """Pass a question on to the client's person; cancelled where no answer comes."""
         context = self._context
@@ -104,8 +102,6 @@ class Ask:
         result = await self.elicit(ElicitationRequest(tool.server, message, _APPROVAL_SCHEMA))
         allowed = result.action == "accept" and (result.content or {}).get("allow") is True
         return Answer("once" if allowed else "no")
-
-    # --- progress ---
 
     async def _report(self, turn: Turn) -> None:
         async for batch in turn.log.follow():

@@ -100,8 +100,6 @@ class AgentMcpServer(Server[Any]):
         capabilities = super().get_capabilities(*args, **settings)
         return capabilities.model_copy(update={"tools": tools, "resources": resources})
 
-    # --- tools ---
-
     def _definitions(self) -> list[T.Tool]:
         names = sorted({tool.server for tool in self._runtime.host.tools()})
         tools = {
@@ -286,8 +284,6 @@ class AgentMcpServer(Server[Any]):
                 known = ", ".join(sorted({tool.server for tool in tools})) or "none"
                 raise ToolError(host.withheld or f"There is no tool {name!r}; known: {known}.")
         return tuple(tool for tool in tools if _names(host, tool) & set(names))
-
-    # --- resources ---
 
     async def list_resources(self, context: _Context, params: object) -> T.ListResourcesResult:
         summaries = await self._store.run(self._store.summaries) if self._store else []

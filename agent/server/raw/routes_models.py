@@ -118,8 +118,6 @@ class ModelRoutes:
             described += [{**entry, "id": name} for name in names]
         return described
 
-    # --- tokens ---
-
     @endpoint("POST", "/tokenize", answer_schemas.TokenizedText, body=TokenizeRequest)
     async def tokenize(self, request: Request) -> Response:
         """POST /tokenize: the token ids of a text or of a chat's prompt."""

@@ -250,9 +250,6 @@ def _not_existing(response_id: str) -> ApiError:
     return ApiError(404, message, code="response_not_found")
 
 
-# --- compaction ---
-
-
 async def _input_history(service: ResponseService, previous: str | None) -> list[dict[str, Any]]:
     """Return the input items of a response and of those that it continues, the oldest first."""
     inputs: list[Sequence[dict[str, Any]]] = []

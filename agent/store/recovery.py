@@ -21,8 +21,6 @@ LOST = "The process ended during this turn."
 _UNRECOVERED = (
     "select distinct turn from journal join turns on id = turn where status != 'in_progress'"
 )
-
-
 begun_here: set[str] = set()
 """Response ids of the turns that this process has begun and not ended, in any store."""
 

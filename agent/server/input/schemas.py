@@ -63,8 +63,6 @@ ReasoningLimit = Annotated[Annotated[int, Field(ge=0)] | None, _replaces_no_limi
 """Tokens of the reasoning before a call or the answer; None: no limit."""
 TopK = Annotated[Annotated[int, Field(ge=0)] | None, _replaces_no_limit(0)]
 """Sample from the k most likely tokens; 0: all."""
-
-
 TokenId = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,7}$")]
 LogitBias = Annotated[float, Field(ge=-100, le=100)]
 

@@ -14,7 +14,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agent import bootstrap
 from agent.config.launch import LaunchOptions
-from agent.runtime.runtime import Runtime
 from agent.server.http.access import AccessMiddleware, is_loopback
 from agent.server.http.clients import Clients
 from agent.server.http.options import ServerOptions
@@ -40,33 +39,26 @@ def main(
     clients continue those that began elsewhere. Raises UserError."""
     runtime = bootstrap.create_runtime(launch, tools="none")
     listener = listen(options.host, options.port, options.api_keys) if http else None
-    return asyncio.run(_main(runtime, launch, options, listener, conversations, drain_seconds))
 
+    async def serve() -> None:
+        store = await asyncio.to_thread(bootstrap.open_store, runtime) if options.store else None
+        defaults = bootstrap.turn_options(launch, runtime.model)
+        server = AgentMcpServer(runtime, defaults, store, all_conversations=conversations)
+        await runtime.start()
+        interrupted = False
+        try:
+            if listener is None:
+                interrupted = not await run_until_signal(_serve_stdio(server))
+            else:
+                await _serve_http(server, listener, options, drain_seconds)
+        finally:
+            await runtime.close()
+            if store is not None:
+                await asyncio.to_thread(store.close)
+        if interrupted:
+            os._exit(EXIT_DONE)  # a thread still reads stdin, and nothing ends that
 
-async def _main(
-    runtime: Runtime,
-    launch: LaunchOptions,
-    options: ServerOptions,
-    listener: socket.socket | None,
-    conversations: bool,
-    drain_seconds: int,
-) -> int:
-    store = await asyncio.to_thread(bootstrap.open_store, runtime) if options.store else None
-    defaults = bootstrap.turn_options(launch, runtime.model)
-    server = AgentMcpServer(runtime, defaults, store, all_conversations=conversations)
-    await runtime.start()
-    interrupted = False
-    try:
-        if listener is None:
-            interrupted = not await run_until_signal(_serve_stdio(server))
-        else:
-            await _serve_http(server, listener, options, drain_seconds)
-    finally:
-        await runtime.close()
-        if store is not None:
-            await asyncio.to_thread(store.close)
-    if interrupted:
-        os._exit(EXIT_DONE)  # a thread still reads stdin, and nothing ends that
+    asyncio.run(serve())
     return EXIT_DONE
 
 

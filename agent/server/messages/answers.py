@@ -79,8 +79,6 @@ class MessageAnswer(StreamEncoder):
 
     def blocks(self, item: ev.Item) -> list[dict[str, Any]]:
         """The content blocks of a complete item; two for a call that ran here, none for a list."""
-        call: dict[str, Any]
-        result: dict[str, Any]
         ran: dict[str, Any]
         match item:
             case ev.ReasoningItem(content=parts, encrypted_content=token):
@@ -92,10 +90,10 @@ class MessageAnswer(StreamEncoder):
                 fields = {"id": call_id, "name": name, "input": _arguments(arguments)}
                 return [{"type": "tool_use", **fields}]
             case ev.McpCallItem(server_label=server, error=error):
-                call = {"type": "mcp_tool_use", "name": item.name, "server_name": server}
-                call["input"] = _arguments(item.arguments)
+                call: dict[str, Any] = {"type": "mcp_tool_use", "name": item.name}
+                call |= {"server_name": server, "input": _arguments(item.arguments)}
                 text = error.text if error is not None else item.output or ""
-                result = {"type": "mcp_tool_result", "is_error": error is not None}
+                result: dict[str, Any] = {"type": "mcp_tool_result", "is_error": error is not None}
                 result["content"] = [{"type": "text", "text": text}]
             case ev.CodeInterpreterCallItem(code=code, outputs=outputs):
                 call = {"type": "server_tool_use", "name": CODE_TOOL, "input": {"code": code}}

@@ -188,11 +188,8 @@ class Conversations:
             items = (item for turn in turns for item in turn_items(turn))
             deleted_ids = with_output_of(list(items), item_id)
             before.end_turn()  # the turns' indexes count no reasoning, which an open call still has
-            at = next(
-                at
-                for at, turn in enumerate(turns)
-                if any(item["id"] == item_id for item in turn_items(turn))
-            )
+            ids = [[item["id"] for item in turn_items(turn)] for turn in turns]
+            at = next(at for at, own in enumerate(ids) if item_id in own)
             first, start = _first_entry(turns, at)
             deleted, title = [], title_from(turns[at].prompt)
             for turn in turns[at:]:

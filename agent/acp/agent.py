@@ -35,12 +35,8 @@ if TYPE_CHECKING:
 
 McpServer = S.HttpMcpServer | S.SseMcpServer | S.AcpMcpServer | S.McpServerStdio
 PAGE_SESSIONS = 50
-MODES = S.SessionModeState(
-    current_mode_id="ask",
-    available_modes=[
-        S.SessionMode(id="ask", name="Ask", description="Tools that change something ask first.")
-    ],
-)
+_ASK = S.SessionMode(id="ask", name="Ask", description="Tools that change something ask first.")
+MODES = S.SessionModeState(current_mode_id="ask", available_modes=[_ASK])
 """The one mode: what runs without a question is a matter of the approvals' rules."""
 
 

@@ -147,12 +147,9 @@ class TurnUpdates:
             values = {}
         call.arguments = values if isinstance(values, dict) else {}
         path = call.arguments.get("path")
+        where = self._locations([path] if isinstance(path, str) else [])
         yield helpers.update_tool_call(
-            name,
-            title=call.title,
-            status="in_progress",
-            raw_input=call.arguments,
-            locations=self._locations([path] if isinstance(path, str) else []),
+            name, title=call.title, status="in_progress", raw_input=call.arguments, locations=where
         )
 
     def _progress(self, call: Call, content: list[Content]) -> Update:

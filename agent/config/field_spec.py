@@ -16,10 +16,8 @@ class FieldSpec(NamedTuple):
 
 def find_mismatch(table: Mapping[str, Any], specs: Mapping[str, FieldSpec]) -> str | None:
     """The first field of ``specs`` whose value in ``table`` is not accepted; None: all fit."""
-    return next(
-        (name for name, spec in specs.items() if name in table and not spec.accepts(table[name])),
-        None,
-    )
+    known = (name for name in specs if name in table)
+    return next((name for name in known if not specs[name].accepts(table[name])), None)
 
 
 def is_text(value: object) -> bool:

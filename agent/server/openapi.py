@@ -141,13 +141,9 @@ def _operation(route: Route, path: str, method: str) -> dict[str, Any]:
         answers["application/json"] = {"schema": _reference(declared.answer)}
     if declared and declared.stream:
         answers["text/event-stream"] = {"schema": _reference(declared.stream)}
-    operation: dict[str, Any] = {
-        "summary": _summary(route),
-        "responses": {
-            "200": {"description": "Done.", "content": answers or _UNTYPED_ANSWERS.get(path, {})},
-            "4XX": _ERROR_ANSWER,
-        },
-    }
+    done = {"description": "Done.", "content": answers or _UNTYPED_ANSWERS.get(path, {})}
+    responses = {"200": done, "4XX": _ERROR_ANSWER}
+    operation: dict[str, Any] = {"summary": _summary(route), "responses": responses}
     if names := re.findall(r"{(\w+)}", path):
         operation["parameters"] = [
             {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}

@@ -91,13 +91,9 @@ def read_record(blob: bytes | None) -> TurnRecord:
                 changes.append(ev.AgentFileChanges.model_validate_json(text))
             case ["agent.stats"]:
                 stats = json.loads(text)
-    return TurnRecord(
-        tuple(steered),
-        tuple(times[index] for index in sorted(times)),
-        int(stats.get("output_tokens", 0)),
-        float(stats.get("tokens_per_second", 0)),
-        tuple(changes),
-    )
+    ordered = tuple(times[index] for index in sorted(times))
+    count, speed = int(stats.get("output_tokens", 0)), float(stats.get("tokens_per_second", 0))
+    return TurnRecord(tuple(steered), ordered, count, speed, tuple(changes))
 
 
 def merge_deltas(events: Iterable[ev.Event]) -> Iterator[ev.Event]:

@@ -56,10 +56,8 @@ def summary_json(summary: ConversationSummary) -> dict[str, Any]:
 def markdown(record: ExportRecord) -> str:
     """A conversation as Markdown: a heading per prompt and answer, the rest set apart."""
     summary = record.summary
-    parts = [
-        f"# {single_line(summary.title)}",
-        f"{sanitize(summary.model)}, {local_time(summary.created)}",
-    ]
+    about = f"{sanitize(summary.model)}, {local_time(summary.created)}"
+    parts = [f"# {single_line(summary.title)}", about]
     for block in _clean_blocks(record):
         text = block.text.strip()
         parts.append(f"## {block.title}" if not block.folded else f"**{block.title}**")

@@ -131,10 +131,8 @@ def _recover_entries(db: sqlite3.Connection, name: str, notes: Sequence[dict[str
     if db.execute(query, (conversation, start)).fetchone() or not entries:
         return
     ConversationTree(db).write_entries(conversation, base, entries)
-    db.execute(
-        "update conversations set vocabulary = ?, revision = revision + 1 where id = ?",
-        (last["of"], conversation),
-    )
+    change = "update conversations set vocabulary = ?, revision = revision + 1 where id = ?"
+    db.execute(change, (last["of"], conversation))
     db.execute(
         "update turns set upto = ?, revision ="
         " (select revision from conversations where conversations.id = ?) where id = ?",

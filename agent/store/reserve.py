@@ -44,12 +44,10 @@ def _free_pages(db: sqlite3.Connection) -> None:
     """Let the database grow by pages that are free. Raises sqlite3.Error."""
     if db.execute("pragma freelist_count").fetchone()[0] >= RESERVED_PAGES // 2:
         return
+    insert = "insert into messages (digest, ids) values ('reserve', zeroblob(?))"
     with db:
         db.execute("begin immediate")
-        db.execute(
-            "insert into messages (digest, ids) values ('reserve', zeroblob(?))",
-            (RESERVED_PAGES * PAGE_BYTES,),
-        )
+        db.execute(insert, (RESERVED_PAGES * PAGE_BYTES,))
         db.execute("delete from messages where digest = 'reserve'")
 
 

@@ -130,11 +130,8 @@ class ResponseStore:
         size = self._used_bytes()
         if size <= self._max_bytes or size < self._counted_at_bytes + margin:
             return
-        self._prune(
-            "too large to store",
-            f"select id, conversation from ({_IDS}, {_BYTES} {_PRUNABLE}) where bytes > ?",
-            (self._max_bytes - margin,),
-        )
+        query = f"select id, conversation from ({_IDS}, {_BYTES} {_PRUNABLE}) where bytes > ?"
+        self._prune("too large to store", query, (self._max_bytes - margin,))
         self._counted_at_bytes = self._used_bytes()
 
     def _used_bytes(self) -> int:

@@ -250,14 +250,10 @@ class BatchQueue:
         return lines or [WrongLine(None, empty)]
 
     def _fail(self, batch: Json, wrong: list[WrongLine]) -> None:
+        errors = [(line.number, line.error) for line in wrong[:MAX_FAULTS]]
         faults = [
-            {
-                "code": line.error.code,
-                "message": str(line.error),
-                "param": line.error.param,
-                "line": line.number,
-            }
-            for line in wrong[:MAX_FAULTS]
+            {"code": error.code, "message": str(error), "param": error.param, "line": number}
+            for number, error in errors
         ]
         batch["errors"] = {"object": "list", "data": faults}
         self._set_status(batch, "failed")

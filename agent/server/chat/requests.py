@@ -219,6 +219,7 @@ class ChatTranslation(Translation[ChatRequest]):
 
     def fields(self) -> dict[str, Any]:
         chat = self.sent
+        effort, budget = chat.reasoning_effort, chat.thinking_budget_tokens
         self._refuse()
         return {
             **{name: getattr(chat, name) for name in FORWARDED_FIELDS},
@@ -226,10 +227,7 @@ class ChatTranslation(Translation[ChatRequest]):
             "tools": _tools(chat),
             "tool_choice": _tool_choice(chat),
             "max_output_tokens": chat.max_completion_tokens or chat.max_tokens,
-            "reasoning": {
-                "effort": chat.reasoning_effort,
-                "max_tokens": chat.thinking_budget_tokens,
-            },
+            "reasoning": {"effort": effort, "max_tokens": budget},
             "text": {"format": _text_format(chat.response_format), "verbosity": chat.verbosity},
             "include": [INCLUDE_LOGPROBS] if chat.logprobs else None,
             "store": False,

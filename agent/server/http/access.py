@@ -128,12 +128,9 @@ class AccessMiddleware:
                 return client
         if scope["path"] in PATHS_WITHOUT_KEY:
             return Client(has_unowned=False)
-        raise ApiError(
-            401,
-            "Incorrect or missing API key; send it in the header Authorization or x-api-key.",
-            code="invalid_api_key",
-            headers={"www-authenticate": "Bearer"},
-        )
+        message = "Incorrect or missing API key; send it in the header Authorization or x-api-key."
+        how = {"www-authenticate": "Bearer"}
+        raise ApiError(401, message, code="invalid_api_key", headers=how)
 
 
 def _sent_keys(headers: Headers) -> tuple[str, str]:

@@ -32,18 +32,10 @@ class ApiError(AgentError):
         self.status, self.code, self.param, self.headers = status, code, param, headers
 
     @property
-    def error_type(self) -> str:
-        default = "server_error" if self.status >= 500 else "invalid_request_error"
-        return {424: "external_connector_error", 429: "rate_limit_error"}.get(self.status, default)
-
-    @property
     def body(self) -> dict[str, str | None]:
-        return {
-            "message": str(self),
-            "type": self.error_type,
-            "param": self.param,
-            "code": self.code,
-        }
+        default = "server_error" if self.status >= 500 else "invalid_request_error"
+        kind = {424: "external_connector_error", 429: "rate_limit_error"}.get(self.status, default)
+        return {"message": str(self), "type": kind, "param": self.param, "code": self.code}
 
 
 def unsupported(param: str, feature: str) -> ApiError:

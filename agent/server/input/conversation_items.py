@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import chain, takewhile
+from itertools import chain, islice, takewhile
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -145,15 +145,9 @@ def _read(reader: ItemReader, items: Iterable[dict[str, Any]]) -> None:
 
 def _as_read(groups: Sequence[list[Message]]) -> list[list[Message]]:
     """Groups of messages as the model reads them: with phases, without reasoning."""
-    phased = iter(infer_phases([message for group in groups for message in group]))
-    return [
-        [
-            message
-            for message in (next(phased) for _ in group)
-            if not isinstance(message, ReasoningMessage)
-        ]
-        for group in groups
-    ]
+    phased = iter(infer_phases([*chain.from_iterable(groups)]))
+    read = ([*islice(phased, len(group))] for group in groups)
+    return [[each for each in group if not isinstance(each, ReasoningMessage)] for group in read]
 
 
 def new_messages(

@@ -324,16 +324,14 @@ class ItemReader:
                 pass  # a web search: its results are in the message after it
 
     def _add_message(self, item: schemas.InputMessage, param: str, *, is_newest: bool) -> None:
-        history, add = self.history, self.history.messages.append
+        history, add, refuses = self.history, self.history.messages.append, self.refuse_unseen
         for call_id in [each for each in history.pending_calls if each in self.abandoned]:
             add(_no_result(history.pending_calls.pop(call_id)))
         may_refuse = {"user": is_newest, "assistant": False}.get(item.role, True)
         text = self._content_text(
-            item.content,
-            f"{param}.content",
-            refuse_unseen=self.refuse_unseen and may_refuse,
-            refuse_unknown=self.refuse_unseen,
-        )
+            item.content, f"{param}.content",
+            refuse_unseen=refuses and may_refuse, refuse_unknown=refuses,
+        )  # fmt: skip
         if item.role in ("developer", "system"):
             if self.leading:
                 history.instructions.append(text)
@@ -386,10 +384,8 @@ class ItemReader:
         name, arguments = CALLS[item.type]
         text, is_json = call_text(arguments(item))
         if (result := own_result(item)) is not None:
-            self.history.messages += [
-                ToolCallMessage(name, text, json=is_json),
-                ToolResultMessage(name, result),
-            ]
+            call = ToolCallMessage(name, text, json=is_json)
+            self.history.messages += [call, ToolResultMessage(name, result)]
             return
         call_id = item.call_id or _unnamed_call(item.type)
         self._foreign_calls |= {item.id or call_id: call_id, call_id: call_id}
@@ -423,10 +419,8 @@ class ItemReader:
         if isinstance(item, schemas.InputCodeInterpreterCall):
             outputs = item.outputs or []
             logs = "".join(str(output["logs"]) for output in outputs if "logs" in output)
-            return [
-                ToolCallMessage(PYTHON_TOOL, item.code or "", json=False),
-                ToolResultMessage(PYTHON_TOOL, logs),
-            ]
+            ran = ToolCallMessage(PYTHON_TOOL, item.code or "", json=False)
+            return [ran, ToolResultMessage(PYTHON_TOOL, logs)]
         result = item.output if item.error is None else _error_text(item.error)
         call = self._call_message(item.server_label, item.name, item.arguments)
         returned = ToolResultMessage(call.tool, result or "", failed=item.error is not None)

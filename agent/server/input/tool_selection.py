@@ -168,10 +168,8 @@ def select_tools(
             selected.echo.append(_echo_tool(one.tool))
     functions = [function.model_name for function in selected.functions]
     _check_unique(functions)
-    _check_unique(
-        [name for name in functions if name != PYTHON_TOOL]
-        + [tool.model_name for tool in selected.tools]
-    )
+    hosted = [tool.model_name for tool in selected.tools]
+    _check_unique([name for name in functions if name != PYTHON_TOOL] + hosted)
     return selected
 
 

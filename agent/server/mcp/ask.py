@@ -160,11 +160,9 @@ def result_of(response: ev.Response, conversation_id: str) -> T.CallToolResult:
     elif response.status != "completed":
         text += f"\n[The answer is {response.status}.]"
     structured = {"answer": text, "conversation": conversation_id, "status": response.status}
+    named = T.TextContent(text=json.dumps({"conversation": conversation_id}))
     return T.CallToolResult(
-        content=[
-            T.TextContent(text=text),
-            T.TextContent(text=json.dumps({"conversation": conversation_id})),
-        ],
+        content=[T.TextContent(text=text), named],
         structured_content=structured,
         is_error=response.status == "failed",
     )

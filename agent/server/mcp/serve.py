@@ -79,11 +79,9 @@ async def _serve_http(
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
     ending = asyncio.Event()
+    clients, local = Clients(options.api_keys), is_loopback(options.host)
     guarded = AccessMiddleware(
-        _with_ending_streams(app, ending),
-        clients=Clients(options.api_keys),
-        loopback_only=is_loopback(options.host),
-        origins=(),
+        _with_ending_streams(app, ending), clients=clients, loopback_only=local, origins=()
     )
     config = uvicorn.Config(
         guarded, log_config=None, access_log=False, timeout_graceful_shutdown=drain_seconds

@@ -144,10 +144,8 @@ class AgentMcpServer(Server[Any]):
         writes and reaches out, as its tools are not known."""
         host = self._runtime.host
         tools = host.tools()
-        all_known = all(
-            state.is_builtin or state.status in ("ready", "disabled")
-            for state in host.server_states()
-        )
+        states = host.server_states()
+        all_known = all(each.is_builtin or each.status in ("ready", "disabled") for each in states)
         return T.ToolAnnotations(
             read_only_hint=all_known
             and all(tool.read_only or _is_safe(host, tool) for tool in tools),

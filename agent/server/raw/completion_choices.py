@@ -129,13 +129,9 @@ class CompletionChoice:
         stop_ids = frozenset[int]() if body.ignore_eos else self.form.stop_ids
         text = _TextDecoder(self.form, special_tokens=body.skip_special_tokens is False)
         stop = StopSequences(self.stop)
+        limit = {None: DEFAULT_MAX_TOKENS, -1: None}.get(sent, sent)
         request = Request(
-            self.prompt,
-            {None: DEFAULT_MAX_TOKENS, -1: None}.get(sent, sent),
-            stop_ids,
-            self.sampling,
-            logprobs=self.logprobs,
-            private=True,
+            self.prompt, limit, stop_ids, self.sampling, logprobs=self.logprobs, private=True
         )
         generation = self.runtime.generate(request)
         total, scored = 0.0, 0

@@ -124,11 +124,8 @@ class ModelRoutes:
         body, served = await self._read(TokenizeRequest, request)
         ids = await self._encode(body)
         form = await self._format(body.model)
-        value: dict[str, Any] = {
-            "count": len(ids),
-            "max_model_len": served.runtime.context_length,
-            "tokens": ids,
-        }
+        length = served.runtime.context_length
+        value: dict[str, Any] = {"count": len(ids), "max_model_len": length, "tokens": ids}
         if body.return_token_strs:
             value["token_strs"] = [form.token_bytes(i).decode("utf-8", "replace") for i in ids]
         if body.with_pieces:

@@ -252,14 +252,9 @@ class Conversations:
             memo = self._memo.of(loaded.vocabulary)
             tools = self._runtime.host.tools()
             history = read_turns(turns, tools)[0]
+            ended = abandoned_calls(listed, history.pending_calls)
             groups = new_messages(
-                items,
-                history,
-                tools,
-                find,
-                pdfs,
-                refuse_unseen=not self._lenient,
-                abandoned=abandoned_calls(listed, history.pending_calls),
+                items, history, tools, find, pdfs, refuse_unseen=not self._lenient, abandoned=ended
             )
             groups = [list(await pretokenise(loaded.format, group, None, memo)) for group in groups]
             return add_items(conversation, loaded.format, listed, groups, model)

@@ -264,11 +264,9 @@ class TurnPlanner:
     ) -> AsyncIterator[Host]:
         """A runtime's host with the servers that a request brings, which end where the block fails.
         ``listed``: servers whose tools the client knows. Raises ApiError."""
+        own, options = self.exposed_servers(), self.options
         brought = client_servers(
-            declared,
-            self.exposed_servers(),
-            allowed=self.options.client_servers,
-            private_urls=self.options.private_urls,
+            declared, own, allowed=options.client_servers, private_urls=options.private_urls
         )
         host = runtime.host.with_client_servers(brought) if brought else runtime.host
         try:

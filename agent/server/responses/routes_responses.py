@@ -94,12 +94,11 @@ class ResponseRoutes:
         turn = await service.begin(wanted, job)
         new = list_input(wanted.origin.sent_input) if wanted.input else ()
         items = [*await _input_history(service, wanted.previous_response_id), *new]
-        return await final_response(
-            request,
-            [turn],
-            service,
-            lambda ended: _compaction_json(ended[0], job.text, items, turn),
-        )
+
+        def shape(ended: Sequence[ev.Response]) -> bytes:
+            return _compaction_json(ended[0], job.text, items, turn)
+
+        return await final_response(request, [turn], service, shape)
 
     @endpoint("GET", "/v1/responses/{id}", ev.Response, stream=ev.OfficialEvent)
     async def get(self, request: Request) -> Response:

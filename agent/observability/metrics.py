@@ -147,8 +147,7 @@ class Metrics:
                 return label if label in configured else CLIENT_SERVER_LABEL
             case ev.CodeInterpreterCallItem():
                 return "code_interpreter"
-            case _:
-                return "browser"
+        return "browser"
 
     def _record_stats(self, stats: ev.AgentStats, usage: ev.Usage) -> None:
         reasoning = usage.output_tokens_details.reasoning_tokens

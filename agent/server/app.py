@@ -127,8 +127,7 @@ class _ServerRoutes:
         where it runs on a server that cannot answer."""
         runtime = self._runtime
         if (problem := await health_problem(runtime)) is not None:
-            error = ApiError(503, problem, code="model_not_available")
-            return error_response(error, request.scope)
+            return error_response(ApiError(503, problem, code="model_not_available"), request.scope)
         ready, running = runtime.loaded or runtime.asleep, len(self._service.running)
         status = "ok" if runtime.loaded else "asleep" if ready else "loading"
         return JsonResponse({"status": status, "running": running}, 200 if ready else 503)

@@ -107,8 +107,7 @@ def _with_any_of(schema: Any) -> Any:
             }
         case list():
             return [_with_any_of(value) for value in schema]
-        case _:
-            return schema
+    return schema
 
 
 def _summary(route: Route | WebSocketRoute) -> str:

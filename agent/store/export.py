@@ -4,6 +4,7 @@ import html
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -201,15 +202,11 @@ def _item(item: ev.Item) -> Iterator[Block]:
 
 
 def _arguments(arguments: str) -> str:
-    try:
-        value = json.loads(arguments)
-    except ValueError:
-        return arguments
-    match value:
-        case {"code": str(code), **rest} if not rest:
-            return code
-        case _:
-            return arguments
+    with suppress(ValueError):
+        match json.loads(arguments):
+            case {"code": str(code), **rest} if not rest:
+                return code
+    return arguments
 
 
 def single_line(text: str) -> str:

@@ -127,8 +127,7 @@ def is_client_call(
     match item:
         case ev.FunctionCallItem(status=status) | ev.CustomToolCallItem(status=status):
             return status != "incomplete" or response.status == "incomplete"
-        case _:
-            return False
+    return False
 
 
 class ChatChunkEncoder:
@@ -173,8 +172,7 @@ class ChatChunkEncoder:
             case ev.ResponseCompleted(response=response) | ev.ResponseIncomplete(response=response):
                 reason = self._answer.finish_reason(response)
                 return self._chunk({}, finish_reason=reason, **_repairs(response))
-            case _:
-                return b""
+        return b""
 
     def _item_added(self, item: ev.Item) -> bytes:
         match item:
@@ -185,8 +183,7 @@ class ChatChunkEncoder:
                 return self._chunk({"content": PART_SEPARATOR})
             case ev.ReasoningItem() if self._has_reasoned:
                 return self._chunk(_reasoning(PART_SEPARATOR))
-            case _:
-                return b""
+        return b""
 
     def _call_delta(self, item_id: str, call: Mapping[str, Any]) -> bytes:
         return self._chunk({"tool_calls": [{"index": self._call_indexes[item_id], **call}]})

@@ -358,8 +358,7 @@ def _tool(tool: dict[str, Any], param: str) -> dict[str, Any]:
     match flat.get("format"):
         case {"grammar": {**grammar}} if kind == "custom":
             return {**flat, "format": {"type": "grammar", **grammar}}
-        case _:
-            return flat
+    return flat
 
 
 def _tool_choice(chat: ChatRequest) -> Any:

@@ -129,8 +129,7 @@ class AccessMiddleware:
         if scope["path"] in PATHS_WITHOUT_KEY:
             return Client(has_unowned=False)
         message = "Incorrect or missing API key; send it in the header Authorization or x-api-key."
-        how = {"www-authenticate": "Bearer"}
-        raise ApiError(401, message, code="invalid_api_key", headers=how)
+        raise ApiError(401, message, code="invalid_api_key", headers={"www-authenticate": "Bearer"})
 
 
 def _sent_keys(headers: Headers) -> tuple[str, str]:

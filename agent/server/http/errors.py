@@ -49,8 +49,7 @@ def invalid(param: str, message: str, code: str = "invalid_value") -> ApiError:
 
 
 def missing(param: str) -> ApiError:
-    message = f"Missing required parameter: '{param}'."
-    return invalid(param, message, "missing_required_parameter")
+    return invalid(param, f"Missing required parameter: '{param}'.", "missing_required_parameter")
 
 
 def body_too_large(max_bytes: int) -> ApiError:

@@ -35,8 +35,7 @@ def error_response(error: ApiError, scope: Scope) -> JsonResponse:
 
 def speaks_anthropic(scope: Scope) -> bool:
     """Whether a request is one of Anthropic's API: by its path, or its version's header."""
-    path = scope["path"]
-    return path.startswith("/v1/messages") or "anthropic-version" in Headers(scope=scope)
+    return scope["path"].startswith("/v1/messages") or "anthropic-version" in Headers(scope=scope)
 
 
 def anthropic_status(error: ApiError) -> int:

@@ -81,5 +81,4 @@ def with_included(item: dict[str, Any], include: frozenset[str]) -> dict[str, An
             "reasoning.encrypted_content" not in include
         ):
             return rest
-        case _:
-            return item
+    return item

@@ -57,8 +57,7 @@ def own_result(item: InputForeignItem) -> str | None:
             return error_text(message)
         case InputForeignItem(type="image_generation_call"):
             return UNSEEN_IMAGE
-        case _:
-            return None
+    return None
 
 
 def output_text(item: InputForeignItem) -> str:
@@ -73,8 +72,7 @@ def output_text(item: InputForeignItem) -> str:
             return "\n".join(filter(None, (value_text(item.status), value_text(item.output))))
         case InputForeignItem(type="program_output"):
             return value_text(item.result)
-        case _:
-            return value_text(item.output)
+    return value_text(item.output)
 
 
 def searched_tools(item: InputForeignItem) -> Sequence[RequestTool]:
@@ -125,5 +123,4 @@ def value_text(value: object) -> str:
             return ""
         case str():
             return value
-        case _:
-            return json.dumps(value, ensure_ascii=False)
+    return json.dumps(value, ensure_ascii=False)

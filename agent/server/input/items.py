@@ -495,8 +495,7 @@ class ItemReader:
             try:
                 if part.type == "input_file":
                     return file_text(part, param, self.pdfs)
-                message = f"Unsupported content: {why}."
-                raise invalid(f"{param}.type", message, "unsupported_value")
+                raise invalid(f"{param}.type", f"Unsupported content: {why}.", "unsupported_value")
             except ApiError:
                 if refuse_unseen:
                     raise
@@ -588,8 +587,7 @@ def _error_text(error: object) -> str:
             return "\n".join(map(str, texts))
         case str():
             return error
-        case _:
-            return json.dumps(error, ensure_ascii=False)
+    return json.dumps(error, ensure_ascii=False)
 
 
 def _code_argument(arguments: str) -> str | None:

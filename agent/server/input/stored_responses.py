@@ -177,8 +177,7 @@ class ResponseCache:
 
     async def response_with(self, item_id: str) -> ServedTurn | None:
         for stored in self._responses.values():
-            has_item = any(item.id == item_id for item in stored.response.output)
-            if has_item and owns(stored):
+            if any(item.id == item_id for item in stored.response.output) and owns(stored):
                 return stored
         if (store := self.store) is None:
             return None

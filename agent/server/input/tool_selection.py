@@ -283,8 +283,7 @@ def _is_search(tool: schemas.RequestTool) -> bool:
     match tool:
         case schemas.RequestOther(type="tool_search", execution=execution):
             return execution != "client"
-        case _:
-            return False
+    return False
 
 
 def _deferred_params(declared: Iterable[DeclaredTool]) -> Iterator[str]:

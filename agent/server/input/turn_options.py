@@ -124,8 +124,7 @@ def _answer_form(text: RequestText | None) -> AnswerForm | None:
             return AnswerForm(schema, strict=strict is True, binding=strict is True)
         case TextFormat(type="json_object"):
             return AnswerForm({"type": "object"})
-        case _:
-            return None
+    return None
 
 
 def _lower(*limits: int | None) -> int | None:
@@ -148,8 +147,7 @@ def _format_section(text: RequestText | None) -> str | None:
             return response_format_section(form.schema_, name, about)
         case form if form.type == "json_object":
             return "# Response Formats\n\n## output\n\nAnswer with one JSON object."
-        case _:
-            return None
+    return None
 
 
 # --- the fields of a response that repeat its request ---

@@ -209,8 +209,7 @@ class AgentMcpServer(Server[Any]):
         assert tool is not None, "it was in the list"
         current_conversation.set("mcp")
         result = await self._runtime.host.call(tool, arguments)
-        content = T.TextContent(text=result.text)
-        return T.CallToolResult(content=[content], is_error=result.failed)
+        return T.CallToolResult(content=[T.TextContent(text=result.text)], is_error=result.failed)
 
     async def _ask(
         self, context: _Context, params: T.CallToolRequestParams, arguments: dict[str, Any]

@@ -149,8 +149,7 @@ class MessageAnswer(StreamEncoder):
                 end = {"type": "message_delta", "delta": self.stop(response)}
                 usage = _usage(response.usage or ev.Usage())
                 return _event({**end, "usage": usage}) + _event({"type": "message_stop"})
-            case _:
-                return b""
+        return b""
 
     def _item_done(self, item: ev.Item) -> bytes:
         match item:
@@ -170,8 +169,7 @@ class MessageAnswer(StreamEncoder):
         return written
 
     def _start(self, block: Mapping[str, Any]) -> bytes:
-        start = {"type": "content_block_start", "index": self._index, "content_block": block}
-        return _event(start)
+        return _event({"type": "content_block_start", "index": self._index, "content_block": block})
 
     def _delta(self, kind: str, name: str, text: str) -> bytes:
         delta = {"type": kind, name: text}

@@ -268,5 +268,4 @@ def _logs(content: object) -> str:
     match content:
         case {"stdout": str(out), "stderr": str(errors)}:
             return out + errors
-        case _:
-            return value_text(content or "")
+    return value_text(content or "")

@@ -208,8 +208,7 @@ class CompletionAnswer(Response):
 
     async def _plan(self, served: ServedModel, loaded: LoadedModel) -> list[CompletionChoice]:
         runtime, body = served.runtime, self._body
-        is_ranked = self._candidates > self._sent
-        logprobs = 0 if is_ranked and body.logprobs is None else body.logprobs
+        logprobs = 0 if self._candidates > self._sent and body.logprobs is None else body.logprobs
         if self._candidates * len(self._prompts) > MAX_COMPLETION_CHOICES:
             message = f"More than {MAX_COMPLETION_CHOICES} choices: send fewer prompts at once."
             raise invalid("prompt", message, "array_above_max_length")

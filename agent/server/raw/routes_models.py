@@ -151,8 +151,7 @@ class ModelRoutes:
         # By default vLLM begins a prompt as the model's prompts begin, llama.cpp's server does not.
         chosen = body.add_special_tokens if body.add_special is None else body.add_special
         begin = body.prompt is not None if chosen is None else chosen
-        special = body.parse_special is not False
-        return await encode_prompt(form, text, begin=begin, special=special)
+        return await encode_prompt(form, text, begin=begin, special=body.parse_special is not False)
 
     @endpoint("POST", "/detokenize", answer_schemas.DetokenizedText, body=DetokenizeRequest)
     async def detokenize(self, request: Request) -> Response:

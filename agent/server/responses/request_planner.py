@@ -315,8 +315,7 @@ async def _pretokenise(
     # Without a body of known length (a chat completion) the functions may be of any length.
     if not 0 < request.origin.sent_bytes <= LONG_TEXT_CHARACTERS:
         declared = json.dumps([(f.description, f.parameters) for f in options.functions])
-        factor = MAX_SCHEMA_SHRINK_FACTOR
-        await pretokenise(format, [Developer(declared)], context, memo, factor)
+        await pretokenise(format, [Developer(declared)], context, memo, MAX_SCHEMA_SHRINK_FACTOR)
     limit = None if options.compact else context
     return await pretokenise(format, history.messages, limit, memo)
 

@@ -165,8 +165,7 @@ class ResponseRoutes:
     async def input_items(self, request: Request) -> Response:
         """GET /v1/responses/{id}/input_items, the latest first unless ``order=asc``."""
         included(request.query_params)
-        response_id = request.path_params["id"]
-        stored = await self._stored(response_id)
+        stored = await self._stored(request.path_params["id"])
         return JsonResponse(list_page(stored.served["inputs"], request.query_params))
 
     async def _read(self, request: Request) -> CreateResponse:
@@ -207,8 +206,7 @@ def _wants_stream(request: Request) -> bool:
             if "starting_after" in query:
                 raise invalid("starting_after", "'starting_after' needs 'stream=true'.")
             return False
-        case _:
-            raise invalid("stream", "'stream' must be true or false.")
+    raise invalid("stream", "'stream' must be true or false.")
 
 
 def _replay_stream(stored: ServedTurn, after: int, encoder: SseEncoder) -> Response:

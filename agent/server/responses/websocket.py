@@ -296,13 +296,8 @@ class WebSocketConnection:
 
 
 def _stream_id(value: dict[str, Any]) -> str | None:
-    match value.get("stream_id"):
-        case None:
-            return None
-        case str(name) if len(name) <= MAX_STREAM_ID_CHARACTERS:
-            return name
-        case _:
-            message = (
-                f"'stream_id' must be a string of {MAX_STREAM_ID_CHARACTERS} characters at most."
-            )
-            raise invalid("stream_id", message)
+    name = value.get("stream_id")
+    if name is None or (isinstance(name, str) and len(name) <= MAX_STREAM_ID_CHARACTERS):
+        return name
+    message = f"'stream_id' must be a string of {MAX_STREAM_ID_CHARACTERS} characters at most."
+    raise invalid("stream_id", message)

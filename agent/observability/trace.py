@@ -72,8 +72,6 @@ class Trace:
                 self.end("segment", _span_name(item), item.id, item.model_dump(mode="json"))
         self.instant(EVENT_ROW, event.type, event.model_dump(mode="json", exclude={"type"}))
 
-    # --- Trace Event Format ---
-
     def instant(self, row: int, name: str, args: dict[str, Any]) -> None:
         self._write("i", name, row, args, s="t")
 

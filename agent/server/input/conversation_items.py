@@ -216,8 +216,7 @@ def _output_item(item: dict[str, Any]) -> dict[str, Any] | None:
     if item["type"] == "message" and item.get("role") != "assistant":
         return None
     known = {name: value for name, value in item.items() if value is not None}
-    try:
+    with suppress(ValidationError):
         written = _OUTPUT_ITEM.validate_python({"status": "completed", **known})
         return written.model_dump(mode="json")
-    except ValidationError:
-        return None
+    return None

@@ -51,7 +51,15 @@ def file_text(part: ContentPart, param: str, pdfs: Mapping[str, PdfText]) -> str
         if pdf.problem:
             raise invalid(param, pdf.problem, "unsupported_value")
         return format_attachment(name, pdf.text)
-    return format_attachment(name, _text(data, param))
+    if is_image(data):
+        raise invalid(param, f"The file is an image: {CANNOT_SEE}.", "unsupported_value")
+    if (text := decode_text(data)) is None:
+        message = (
+            "The file is not text: text, Markdown, JSON, CSV and source code in UTF-8, and PDFs are"
+            " read."
+        )
+        raise invalid(param, message, "unsupported_value")
+    return format_attachment(name, text)
 
 
 def decode_file(file_data: str) -> bytes | None:
@@ -74,18 +82,6 @@ def _without_data(part: ContentPart, param: str) -> ApiError:
         message = "This server fetches no files: send the file in 'file_data', as base64."
         return invalid(f"{param}.file_url", message, "unsupported_parameter")
     return missing(f"{param}.file_data")
-
-
-def _text(data: bytes, param: str) -> str:
-    if is_image(data):
-        raise invalid(param, f"The file is an image: {CANNOT_SEE}.", "unsupported_value")
-    if (text := decode_text(data)) is None:
-        message = (
-            "The file is not text: text, Markdown, JSON, CSV and source code in UTF-8, and PDFs are"
-            " read."
-        )
-        raise invalid(param, message, "unsupported_value")
-    return text
 
 
 class PdfReader:

@@ -119,15 +119,10 @@ def messages_by_item(items: Iterable[ev.Item], tools: Sequence[Tool]) -> dict[st
         if isinstance(item, ev.ToolSearchOutputItem):
             continue  # no message of the model's
         reader = ItemReader(InputHistory(), tools)
-        reader.add(input_item(item), item.id)
+        reader.add(_INPUT_ITEM.validate_python(item.model_dump()), item.id)
         if reader.history.messages:
             messages[item.id] = reader.history.messages[0]
     return messages
-
-
-def input_item(item: ev.Item) -> schemas.InputItem:
-    """An output item as the input item that a client would send."""
-    return _INPUT_ITEM.validate_python(item.model_dump())
 
 
 def read_item(item: dict[str, Any] | None) -> schemas.InputItem | None:

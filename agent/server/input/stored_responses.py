@@ -169,13 +169,8 @@ class ResponseCache:
             if conversation_id in (stored.conversation.id, extended and extended.id):
                 self._evict(name)
 
-    async def find_item(self, item_id: str) -> Item | None:
-        """An item that the model wrote for the current client; None if there is none."""
-        stored = await self.response_with(item_id)
-        output = stored.response.output if stored is not None else ()
-        return next((item for item in output if item.id == item_id), None)
-
     async def response_with(self, item_id: str) -> ServedTurn | None:
+        """The current client's response with an item that the model wrote."""
         for stored in self._responses.values():
             if any(item.id == item_id for item in stored.response.output) and owns(stored):
                 return stored

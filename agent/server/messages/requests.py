@@ -134,8 +134,22 @@ class MessagesTranslation(Translation[MessagesRequest]):
         self.prefill = reader.prefill
         for name, params in (("input", reader.params), ("tools", tools)):
             self._names |= {f"{name}[{index}]": param for index, param in enumerate(params)}
+        config, choice = sent.output_config or OutputConfig(), sent.tool_choice
+        form = config.format
+        single = choice.disable_parallel_tool_use if choice is not None else None
+        thinking = sent.thinking or Thinking(type="adaptive")
+        budgets = {"enabled": thinking.budget_tokens, "disabled": 0}
         return {
-            **_settings(sent),
+            **{name: getattr(sent, name) for name in FORWARDED_FIELDS},
+            "tool_choice": _tool_choice(choice, sent.tools or ()),
+            # Not sent: as the model likes, for asking it for a second call takes time.
+            "parallel_tool_calls": None if single is None else not single,
+            "max_output_tokens": sent.max_tokens,
+            "reasoning": {"effort": config.effort, "max_tokens": budgets.get(thinking.type)},
+            "text": form and {"format": {**TEXT_FORMAT, "schema": form.schema_}},
+            "stop": sent.stop_sequences,
+            "include": [INCLUDE_REASONING, INCLUDE_SOURCES],
+            "store": False,
             "instructions": self._instructions(),
             "input": reader.items,
             "tools": [*tools.values()],
@@ -204,27 +218,6 @@ class MessagesTranslation(Translation[MessagesRequest]):
             self.pass_over(param, unsupported(f"{param}.type", f"A tool of type '{kind[:40]}'"))
             return None
         return {"type": "code_interpreter" if base == "code_execution" else "web_search"}
-
-
-def _settings(sent: MessagesRequest) -> dict[str, Any]:
-    """The fields of the Responses API that mean the same."""
-    config, choice = sent.output_config or OutputConfig(), sent.tool_choice
-    form = config.format
-    single = choice.disable_parallel_tool_use if choice is not None else None
-    thinking = sent.thinking or Thinking(type="adaptive")
-    budgets = {"enabled": thinking.budget_tokens, "disabled": 0}
-    return {
-        **{name: getattr(sent, name) for name in FORWARDED_FIELDS},
-        "tool_choice": _tool_choice(choice, sent.tools or ()),
-        # Not sent: as the model likes, for asking it for a second call takes time.
-        "parallel_tool_calls": None if single is None else not single,
-        "max_output_tokens": sent.max_tokens,
-        "reasoning": {"effort": config.effort, "max_tokens": budgets.get(thinking.type)},
-        "text": form and {"format": {**TEXT_FORMAT, "schema": form.schema_}},
-        "stop": sent.stop_sequences,
-        "include": [INCLUDE_REASONING, INCLUDE_SOURCES],
-        "store": False,
-    }
 
 
 def _allowed(tool: MessagesTool, param: str) -> list[str] | None:

@@ -286,8 +286,9 @@ async def _find_item(
     """An item by its id: one that is ``known``, or else of a response."""
     if (item := known.get(name)) is not None:
         return dict(item)
-    output = await cache.find_item(name)
-    return None if output is None else output.model_dump(mode="json")
+    stored = await cache.response_with(name)
+    output = stored.response.output if stored is not None else ()
+    return next((item.model_dump(mode="json") for item in output if item.id == name), None)
 
 
 async def referenced_items(

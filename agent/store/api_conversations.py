@@ -12,7 +12,6 @@ from typing import Any
 
 from agent.conversation.conversation import Conversation
 from agent.store.conversations import Store
-from agent.store.damage import READ_ERRORS
 from agent.store.event_codec import read_record
 from agent.store.recovery import mark_lost_turns, recover
 from agent.store.tree import PATH, position_of
@@ -122,16 +121,13 @@ class ApiConversationStore:
             (conversation_id,),
         )
         for name, owner, prompt, response, start, upto, served, events, began in rows.fetchall():
-            try:
+            with self.store.damage.noting(f"Turn {name}"):
                 turn = ItemTurn(name, owner, str(prompt), json.loads(response), start, upto)
                 turn.served, turn.events = served and json.loads(served), events
                 turn.began = began
                 turn.response["output"] + (turn.served or {"inputs": []})["inputs"]
                 if served is None:
                     turn.steered = read_record(events).steered
-            except READ_ERRORS as error:
-                self.store.damage.note(f"Turn {name}", error)
-            else:
                 turns.append(turn)
         return turns
 

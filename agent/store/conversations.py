@@ -21,17 +21,10 @@ from agent.conversation.conversation import CompactedPrefix, Conversation, Entry
 from agent.errors import AgentError
 from agent.events import Response
 from agent.store import reserve
-from agent.store.damage import READ_ERRORS, DamageLog, explain
+from agent.store.damage import DamageLog, explain
 from agent.store.event_codec import TimedEvent, read_record, unpack_events
 from agent.store.lookup import SHORT_ID_LENGTH
-from agent.store.records import (
-    ConversationSummary,
-    ServedTurn,
-    Source,
-    StoredTurn,
-    TurnRecord,
-    title_from,
-)
+from agent.store.records import ConversationSummary, ServedTurn, StoredTurn, TurnRecord, title_from
 from agent.store.recovery import begun_here, cut_impossible_parents, mark_lost_turns, recover
 from agent.store.schema import connect, connect_memory, give_back_pages, ids_from_blob
 from agent.store.tree import MAX_TIME_SECONDS, PATH, ConversationTree, position_of
@@ -96,7 +89,7 @@ class Store:
         """Write a turn that starts, and its conversation; like `note`, without waiting for the disk.
         ``start``: its first entry (None: the next one). ``served``: for the endpoint; None: a person's
         turn. Raises sqlite3.Error, and ConversationChangedError where it cannot extend a client's."""
-        source: Source = "local" if served is None else "http"
+        source = "local" if served is None else "http"
         if start is None:
             start = len(conversation.entries)
         if self._path is not None:
@@ -364,12 +357,10 @@ class Store:
     def _compacted(self, name: str, entry_count: int) -> CompactedPrefix | None:
         query = "select upto, summary, ids from compactions where conversation = ?"
         for upto, summary, ids in self._rows(f"Conversation {name}", query, (name,)):
-            try:
+            with self.damage.noting(f"The summary of conversation {name}"):
                 if not 0 < upto <= entry_count:
                     raise ValueError(f"it stands for {upto} of {entry_count} messages")
                 return CompactedPrefix(upto, summary + "", ids_from_blob(ids))
-            except READ_ERRORS as error:
-                self.damage.note(f"The summary of conversation {name}", error)
         return None
 
     def last_turn(self, conversation: Conversation) -> tuple[str, str, bool] | None:
@@ -382,11 +373,9 @@ class Store:
         return row
 
     def _response(self, name: str, text: str) -> Response | None:
-        try:
+        with self.damage.noting(f"Turn {name}"):
             return Response.model_validate_json(text)
-        except READ_ERRORS as error:
-            self.damage.note(f"Turn {name}", error)
-            return None
+        return None
 
     def summaries(self) -> list[ConversationSummary]:
         return list(self._summaries("", ()))
@@ -405,7 +394,7 @@ class Store:
             values,
         )
         for row in rows:
-            try:
+            with self.damage.noting(f"Conversation {row[0]}"):
                 if not all(isinstance(value, str) for value in row[:3]):
                     raise TypeError("its title or model is not text")
                 created = self.system_time(row[0], row[3], "asc")
@@ -414,8 +403,6 @@ class Store:
                     datetime.fromtimestamp(seconds)
                 count = self._count(row[0])
                 yield ConversationSummary(*(*row[:3], created, updated, *row[5:], count))
-            except READ_ERRORS as error:
-                self.damage.note(f"Conversation {row[0]}", error)
 
     def system_time(self, name: str, stamp: float, order: Literal["asc", "desc"]) -> float:
         """A conversation's stamp, or if it is ahead of the system's clock (`StoreClock`), what that
@@ -492,10 +479,8 @@ class Store:
             if (response := self._response(name, text)) is None:
                 continue
             record = TurnRecord()
-            try:
+            with self.damage.noting(f"The record of events of turn {name}"):
                 record = read_record(events)
-            except READ_ERRORS as error:
-                self.damage.note(f"The record of events of turn {name}", error)
             if isinstance(prompt, str) and isinstance(start, int | None):
                 turns.append(StoredTurn(prompt, response, start, record))
             else:
@@ -506,10 +491,8 @@ class Store:
         """The events of a turn with their times; none where they were not stored."""
         query = "select events from turns where id = ?"
         for (events,) in self._rows(f"Turn {response_id}", query, (response_id,)):
-            try:
+            with self.damage.noting(f"The record of events of turn {response_id}"):
                 return unpack_events(events or b"")
-            except READ_ERRORS as error:
-                self.damage.note(f"The record of events of turn {response_id}", error)
         return []
 
     def turn_entries(self, conversation: Conversation, response_id: str) -> list[Entry]:
@@ -543,7 +526,7 @@ class Store:
             " events from turns where id = ? and served is not null",
             (is_latest, response_id),
         ).fetchone()
-        try:
+        with self.damage.noting(f"Response {response_id}"):
             if row is None or (served := json.loads(row[4])).get("deleted"):
                 return None
             name, response, upto, revision, _, events = row
@@ -553,9 +536,7 @@ class Store:
             self._rewind(conversation, response_id, upto, revision)
             answer = Response.model_validate_json(response)
             return ServedTurn(answer, conversation, served, events or b"")
-        except READ_ERRORS as error:
-            self.damage.note(f"Response {response_id}", error)
-            return None
+        return None
 
     def _rewind(
         self, conversation: Conversation, response_id: str, upto: int, revision: int | None

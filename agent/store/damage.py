@@ -5,6 +5,8 @@ import logging
 import sqlite3
 import tempfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from agent.errors import AgentError, describe_cause
@@ -40,6 +42,14 @@ class DamageLog:
         log.warning("%s", sentence)
         self._rows.add(row)
         self._sentences.append(sentence)
+
+    @contextmanager
+    def noting(self, row: str) -> Iterator[None]:
+        """Note an error of reading the row, which ends the block."""
+        try:
+            yield
+        except READ_ERRORS as error:
+            self.note(row, error)
 
     def take(self) -> list[str]:
         sentences, self._sentences = self._sentences, []

@@ -2,12 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from agent.conversation.conversation import Conversation
 from agent.events import AgentFileChanges, Item, Response
-
-Source = Literal["local", "http"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,8 +36,7 @@ async def prompt_text(blocks: Sequence[ContentBlock], read_file: ReadFile) -> st
                     continue
                 words.append(f"@{path}")
                 if not path.is_dir():
-                    text_read = await read_file(path)
-                    if text_read is None:
+                    if (text_read := await read_file(path)) is None:
                         text_read = await asyncio.to_thread(read_attachment, path, f"@{path}")
                     attached[str(path)] = text_read
             case S.EmbeddedResourceContentBlock(resource=resource):

@@ -311,8 +311,7 @@ class EditorSession:
 
 
 def _permission_options(request: ev.AgentApprovalRequested) -> list[S.PermissionOption]:
-    rules = request.rules
-    if rules is None:
+    if (rules := request.rules) is None:
         rules = [f"{request.server}.{request.tool} with any arguments"]
     allowed = "; ".join(rules)
     options = [("once", "Allow once", "allow_once")]

@@ -32,8 +32,7 @@ class Paths:
     @property
     def sockets(self) -> Path:
         """Where loaded engines listen for the other programs of this person."""
-        base = os.environ.get("XDG_RUNTIME_DIR")
-        if base and not os.environ.get("AGENT_HOME"):
+        if (base := os.environ.get("XDG_RUNTIME_DIR")) and not os.environ.get("AGENT_HOME"):
             return Path(base) / "agent-local"
         return self.state / "engines"
 

@@ -159,8 +159,7 @@ def _open(path: Path, *, alone: bool = False) -> sqlite3.Connection:
 def give_back_pages(db: sqlite3.Connection) -> None:
     """Shorten the file by free pages, and empty the log, which still has what was deleted."""
     try:
-        free = db.execute("pragma freelist_count").fetchone()[0] - reserve.RESERVED_PAGES
-        if free > 0:
+        if (free := db.execute("pragma freelist_count").fetchone()[0] - reserve.RESERVED_PAGES) > 0:
             count = min(free, MAX_VACUUM_PAGES)
             db.executescript(f"pragma incremental_vacuum({count})")  # execute() frees one page
         db.execute("pragma wal_checkpoint(truncate)")
@@ -184,8 +183,7 @@ def upgrade(db: sqlite3.Connection) -> None:
         return
     with db:
         db.execute("begin immediate")
-        version = _version(db)  # another process may have been faster
-        if version > latest:
+        if (version := _version(db)) > latest:  # another process may have been faster
             raise NewerStoreError("a newer version of this program wrote it")
         if version == 0:
             _execute_all(db, TABLES)

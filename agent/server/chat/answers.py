@@ -251,8 +251,7 @@ def _logprob(token: dict[str, Any]) -> dict[str, Any]:
 
 def _usage(responses: Sequence[ev.Response]) -> dict[str, Any] | None:
     """The tokens of all choices, whose prompt is counted once."""
-    used = [response.usage for response in responses if response.usage is not None]
-    if not used:
+    if not (used := [response.usage for response in responses if response.usage is not None]):
         return None
     prompt, completion = used[0].input_tokens, sum(usage.output_tokens for usage in used)
     reasoning = sum(usage.output_tokens_details.reasoning_tokens for usage in used)

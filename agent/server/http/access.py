@@ -57,8 +57,7 @@ class AddressMiddleware:
             error = ApiError(400, message, code="bad_framing", headers={"connection": "close"})
             await error_response(error, scope)(scope, receive, send)
             return
-        path = intended_path(scope["path"])
-        if path != scope["path"]:
+        if (path := intended_path(scope["path"])) != scope["path"]:
             scope = {**scope, "path": path, "raw_path": path.encode()}
 
         def accept_with_id(message: Message) -> Awaitable[None]:

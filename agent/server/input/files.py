@@ -38,8 +38,7 @@ def file_text(part: ContentPart, param: str, pdfs: Mapping[str, PdfText]) -> str
     if not part.file_data:
         raise _without_data(part, param)
     param = f"{param}.file_data"
-    data = decode_file(part.file_data)
-    if data is None:
+    if (data := decode_file(part.file_data)) is None:
         message = f"Invalid '{param}': it is neither base64 nor a data URL."
         raise invalid(param, message)
     if len(data) > MAX_FILE_BYTES:

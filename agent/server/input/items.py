@@ -397,8 +397,7 @@ class ItemReader:
         return (calls.index(call_id), len(calls)) if call_id in calls else None
 
     def _call_name(self, call_id: str, param: str, *, again: bool = False) -> str:
-        name = self.history.call_names.get(call_id)
-        if name is None:
+        if (name := self.history.call_names.get(call_id)) is None:
             message = f"No tool call found for function call output with call_id {call_id[:80]}."
             raise invalid(f"{param}.call_id", message)
         if call_id in self.history.answered_calls and not again:

@@ -418,8 +418,7 @@ def _item_type(item: object) -> str | None:
     """Without a type, ``{role, content}`` is a message and ``{id}`` a reference."""
     if not isinstance(item, dict):
         return None
-    kind = item.get("type")
-    if kind is None:
+    if (kind := item.get("type")) is None:
         return "message" if "role" in item else "item_reference" if "id" in item else None
     if not isinstance(kind, str):
         return None

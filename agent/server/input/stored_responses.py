@@ -156,8 +156,7 @@ class ResponseCache:
         return (stored is not None and self._evict(response_id)) or deleted
 
     def _evict(self, response_id: str) -> bool:
-        stored = self._responses.pop(response_id, None)
-        if stored is None:
+        if (stored := self._responses.pop(response_id, None)) is None:
             return False
         self._bytes -= memory_bytes(stored)
         return True

@@ -96,8 +96,7 @@ class SelectedTools:
     def _add_python(
         self, requested: schemas.RequestOther, param: str, exposed: Sequence[Tool], refuses: bool
     ) -> None:
-        python = _tools_of_server(exposed, "code_interpreter")
-        if not python:
+        if not (python := _tools_of_server(exposed, "code_interpreter")):
             message = "Python (the operator has not exposed it: --tools python)"
             raise unsupported(f"{param}.type", message)
         if refuses:

@@ -215,8 +215,7 @@ class AgentMcpServer(Server[Any]):
         self, context: _Context, params: T.CallToolRequestParams, arguments: dict[str, Any]
     ) -> T.CallToolResult | T.InputRequiredResult:
         if params.request_state is not None:
-            ask = self._waiting.pop(params.request_state, None)
-            if ask is None:
+            if (ask := self._waiting.pop(params.request_state, None)) is None:
                 raise ToolError("The answer came too late: the question is no longer open.")
             ask.resume(params.input_responses)
         else:
@@ -233,8 +232,7 @@ class AgentMcpServer(Server[Any]):
 
     async def _begin(self, context: _Context, arguments: dict[str, Any]) -> Ask:
         conversation = await self._conversation(arguments.get("conversation"))
-        before = self._turns.get(conversation.id)
-        if before is not None and not before.log.closed:
+        if (before := self._turns.get(conversation.id)) is not None and not before.log.closed:
             raise ToolError("Another call is running in this conversation.")
         if arguments.get("tools"):
             await self._runtime.plan_placement()  # it says whether the model gets any

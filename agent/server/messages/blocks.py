@@ -209,8 +209,7 @@ class BlockReader:
 
     def _add_thinking(self, block: MessageBlock, param: str) -> None:
         """Add reasoning, unless another server has encrypted it."""
-        text = block.thinking
-        if not text:
+        if not (text := block.thinking):
             try:
                 text = decode_reasoning(block.signature or block.data or "")
             except ValueError:
@@ -242,8 +241,7 @@ class BlockReader:
         self._add(param, item)
 
     def _add_server_result(self, block: MessageBlock, param: str) -> None:
-        call = self._server_calls.pop(block.tool_use_id or "", None)
-        if call is None:
+        if (call := self._server_calls.pop(block.tool_use_id or "", None)) is None:
             message = f"'{param}.tool_use_id' names no call of a tool that ran at the server."
             raise invalid(f"{param}.tool_use_id", message)
         if call["type"] == "web_search_call":

@@ -194,8 +194,7 @@ class Conversations:
             deleted, title = [], title_from(turns[at].prompt)
             for turn in turns[at:]:
                 own = {item["id"] for item in turn_items(turn)}.intersection(deleted_ids)
-                left = [without_item(turn, each) for each in own]
-                if left and not left[-1]:
+                if (left := [without_item(turn, each) for each in own]) and not left[-1]:
                     turns.remove(turn)
                     deleted.append(turn.id)
             # Those from the first one on are rendered again.

@@ -291,8 +291,7 @@ class TurnPlanner:
         """Return the state of the conversation or response that it continues. Raises ApiError."""
         if (name := request.conversation_id) is not None:
             return await self.conversations.continued(name, vocabulary)
-        stored = await _previous_response(request, cache, vocabulary)
-        if stored is None:
+        if (stored := await _previous_response(request, cache, vocabulary)) is None:
             return Continued(Conversation(new_id("conv")), InputHistory(), is_new=True)
         entries = [replace(entry) for entry in stored.conversation.entries]
         conversation = replace(stored.conversation, entries=entries, unanswered=[])
@@ -356,11 +355,9 @@ def refuse_contradictions(request: CreateResponse) -> None:
 async def _previous_response(
     request: CreateResponse, cache: ResponseCache, current_vocabulary: str
 ) -> ServedTurn | None:
-    previous_id = request.previous_response_id
-    if previous_id is None:
+    if (previous_id := request.previous_response_id) is None:
         return None
-    stored = await cache.find(previous_id)
-    if stored is None:
+    if (stored := await cache.find(previous_id)) is None:
         message = f"Previous response with id '{previous_id[:80]}' not found."
         raise invalid("previous_response_id", message, "previous_response_not_found")
     if stored.response.status in ("queued", "in_progress"):

@@ -155,8 +155,7 @@ class ResponseRoutes:
         """POST /v1/responses/{id}/answer: end the reasoning of a running response, which then answers;
         the response as it is now."""
         response = await self._find(request)
-        turn = self._running(response.id)
-        if turn is None or not turn.answer_now():
+        if (turn := self._running(response.id)) is None or not turn.answer_now():
             state = "has ended" if turn is None else "does not reason or is answering already"
             raise invalid("response_id", f"Response with id '{response.id}' {state}.")
         return _response_body(response)
@@ -184,14 +183,12 @@ class ResponseRoutes:
 
     async def _find(self, request: Request) -> ev.Response:
         response_id = request.path_params["id"]
-        turn = self._running(response_id)
-        if turn is not None:
+        if (turn := self._running(response_id)) is not None:
             return turn.response.model_copy(update={"output": turn.items})
         return (await self._stored(response_id)).response
 
     async def _stored(self, response_id: str) -> ServedTurn:
-        stored = await self._service.cache.find(response_id)
-        if stored is None:
+        if (stored := await self._service.cache.find(response_id)) is None:
             raise _not_existing(response_id)
         return stored
 

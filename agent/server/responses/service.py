@@ -182,8 +182,7 @@ class ResponseService:
 
     def finish(self, turn: Turn) -> None:
         """Stop tracking a turn that has ended; its response can be continued. Repeating is harmless."""
-        plan = self.running.pop(turn, None)
-        if plan is None:
+        if (plan := self.running.pop(turn, None)) is None:
             return
         plan.remember_tokens(self.token_memo)
         self._release(plan)
@@ -214,8 +213,7 @@ class ResponseService:
         except BaseException:
             self.abandon(turn)
             raise
-        error = turn.response.error
-        if error is not None and error.code == RATE_LIMIT:
+        if (error := turn.response.error) is not None and error.code == RATE_LIMIT:
             self._release(self.running.pop(turn))
             raise rate_limited(error.message)
 

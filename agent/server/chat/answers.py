@@ -30,12 +30,13 @@ class ChatAnswer(StreamEncoder):
     def head(self, response: ev.Response, kind: str) -> dict[str, Any]:
         """The fields that every object begins with; ``response``: the first choice's."""
         maker = f"{program_version()} {response.model}".encode()
+        fingerprint = hashlib.blake2b(maker, digest_size=5).hexdigest()
         return {
             "id": response.id.replace("resp_", "chatcmpl-"),
             "object": kind,
             "created": response.created_at,
             "model": response.model,
-            "system_fingerprint": f"fp_{hashlib.blake2b(maker, digest_size=5).hexdigest()}",
+            "system_fingerprint": f"fp_{fingerprint}",
             **(self._service_tier or {}),
         }
 

@@ -165,7 +165,8 @@ KNOWN_TOOLS = ("function", "custom", "namespace", "mcp")
 
 
 class RequestOther(RequestModel):
-    """Any other tool of OpenAI's, with the options that are read; `tool_selection` refuses others."""
+    """Any other tool of OpenAI's, of which some options are read; `tool_selection` refuses the others
+    where it offers the tool."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -350,7 +351,9 @@ class InputWebSearchCall(RequestModel):
 
 class InputCompaction(RequestModel):
     """A summary of the items before it: this server's (``POST /v1/responses/compact``), or another's.
-    The other types are those of Codex; what is only a mark has no content."""
+
+    The other types are those of Codex; what is only a mark has no content.
+    """
 
     type: Literal["compaction", "compaction_summary", "context_compaction"]
     encrypted_content: str | None = None
@@ -387,7 +390,9 @@ class InputConfigurationUpdate(RequestModel):
 
 class InputForeignItem(RequestModel):
     """A call of a tool that this server does not have, or its output: another server's history.
-    `foreign_items` reads its fields, whatever they are."""
+
+    `foreign_items` reads its fields, whatever they are.
+    """
 
     type: str
     id: str | None = None

@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import binascii
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -63,7 +62,7 @@ async def _embedded_text(
         return resource.text
     try:
         data = base64.b64decode(resource.blob, validate=True)
-    except (binascii.Error, ValueError):
+    except ValueError:
         raise UserError(f"{name} cannot be attached: it is not base64.") from None
     return await asyncio.to_thread(attached_text, data, name)
 

@@ -4,7 +4,6 @@ https://platform.openai.com/docs/guides/pdf-files"""
 
 import asyncio
 import base64
-import binascii
 import hashlib
 import re
 from collections import OrderedDict
@@ -69,7 +68,7 @@ def decode_file(file_data: str) -> bytes | None:
         return unquote_to_bytes(content)
     try:
         return base64.b64decode("".join(content.split()), validate=True)
-    except (binascii.Error, ValueError):
+    except ValueError:
         return None
 
 

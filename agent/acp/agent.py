@@ -184,8 +184,7 @@ class AcpAgent:
         start, store = int(cursor or 0), self._store
         summaries = await store.run(store.summaries)
         # A conversation belongs to no folder: it can be continued in any.
-        folder = cwd or str(self._launch.root.resolve())
-        end = start + PAGE_SESSIONS
+        folder, end = cwd or str(self._launch.root.resolve()), start + PAGE_SESSIONS
         return S.ListSessionsResponse(
             sessions=[
                 S.SessionInfo(

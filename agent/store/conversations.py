@@ -57,8 +57,7 @@ class Store:
         except (OSError, ValueError, sqlite3.Error) as error:
             raise StoreError(explain(path or Path("memory"), error)) from error
         self.db, self.tree, self.damage = db, tree, damage
-        self._path = path
-        self._thread = ThreadPoolExecutor(1, "store")
+        self._path, self._thread = path, ThreadPoolExecutor(1, "store")
 
     # --- its thread ---
 

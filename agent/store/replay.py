@@ -37,8 +37,7 @@ class TurnReplay:
         self.log = EventLog()
         self.response, self.conversation = turn.response, conversation
         self.prompt: Sequence[Message] = [User(turn.prompt)]
-        self.first_entry = turn.start or 0
-        self.items = turn.response.output
+        self.first_entry, self.items = turn.start or 0, turn.response.output
         events = list(events) or [
             (at * ITEM_SECONDS, event) for at, event in enumerate(response_events(turn.response))
         ]

@@ -22,8 +22,7 @@ class ChatAnswer(StreamEncoder):
     """The common part of the body or the chunks of one request."""
 
     def __init__(self, chat: ChatRequest) -> None:
-        self.with_usage = chat.with_usage
-        self._metadata = chat.metadata
+        self.with_usage, self._metadata = chat.with_usage, chat.metadata
         self._chunk_head: dict[str, Any] = {}
         self._service_tier = None if chat.service_tier is None else {"service_tier": "default"}
 

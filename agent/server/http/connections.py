@@ -185,8 +185,7 @@ class WebSocketTransport(WebSocketsSansIOProtocol):
     def __init__(self, config: uvicorn.Config, *arguments: Any, **options: Any) -> None:
         super().__init__(config, *arguments, **options)
         assert isinstance(config, ConnectionLimits)
-        self.limits = config
-        self._share = BodyShare(config.body_budget)
+        self.limits, self._share = config, BodyShare(config.body_budget)
         self._arrival: Arrival | None = None
         """The arrival of the message that is not complete."""
 

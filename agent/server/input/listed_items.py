@@ -61,8 +61,7 @@ def _list_item(sent: dict[str, Any], taken: set[str]) -> dict[str, Any]:
         listed["id"] = new_id(ID_PREFIXES.get(item_type, "item"))
     taken.add(listed["id"])
     if item_type == "message":
-        by_model = item.get("role") == "assistant"
-        content = item["content"]
+        by_model, content = item.get("role") == "assistant", item["content"]
         if isinstance(content, str):
             part = {"type": "output_text" if by_model else "input_text", "text": content}
             content = [{**part, "annotations": []} if by_model else part]

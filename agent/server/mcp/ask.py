@@ -42,8 +42,7 @@ class Ask:
         self._open_question: asyncio.Future[ElicitationRequest] = _new_future()
         """The question that the client gets as its call's result."""
         self._answer: asyncio.Future[ElicitationResult] = _new_future()
-        self._lock = asyncio.Lock()
-        self._steps = 0
+        self._lock, self._steps = asyncio.Lock(), 0
         self._reporting: asyncio.Task[None] | None = None
 
     def start(self, turn: Turn) -> None:

@@ -143,8 +143,7 @@ class AgentMcpServer(Server[Any]):
         """Return the union of the tools' annotations. A server that is not ready counts as one that
         writes and reaches out, as its tools are not known."""
         host = self._runtime.host
-        tools = host.tools()
-        states = host.server_states()
+        tools, states = host.tools(), host.server_states()
         all_known = all(each.is_builtin or each.status in ("ready", "disabled") for each in states)
         return T.ToolAnnotations(
             read_only_hint=all_known
@@ -299,8 +298,7 @@ class AgentMcpServer(Server[Any]):
         self, context: _Context, params: T.ReadResourceRequestParams
     ) -> T.ReadResourceResult:
         uri = str(params.uri)
-        name = uri.removeprefix(URI_PREFIX)
-        store = self._store
+        name, store = uri.removeprefix(URI_PREFIX), self._store
         allowed = uri.startswith(URI_PREFIX) and (self._all_conversations or name in self._own)
         text = None
         if store is not None and allowed:

@@ -79,8 +79,7 @@ class BlockReader:
         """Items of calls that ran at the server, by id: their results are blocks of their own."""
         newest = newest_prompt([message.role for message in messages])
         for index, message in enumerate(messages):
-            param = f"messages[{index}]"
-            blocks = message.content
+            param, blocks = f"messages[{index}]", message.content
             if isinstance(blocks, str):
                 blocks = [MessageBlock(type="text", text=blocks)]
             if message.role == "assistant":

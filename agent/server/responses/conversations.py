@@ -248,8 +248,7 @@ class Conversations:
         meant = (find(item.id) if isinstance(item, ItemReference) else item for item in items)
         pdfs = await self._pdf_reader.read(filter(None, meant))
         async with self._model(conversation) as (model, loaded):
-            memo = self._memo.of(loaded.vocabulary)
-            tools = self._runtime.host.tools()
+            memo, tools = self._memo.of(loaded.vocabulary), self._runtime.host.tools()
             history = read_turns(turns, tools)[0]
             ended = abandoned_calls(listed, history.pending_calls)
             groups = new_messages(

@@ -74,8 +74,7 @@ class ConversationRoutes:
     @endpoint("POST", "/v1/conversations/{id}/items", ItemPage, body=schemas.CreateItems)
     async def create_items(self, request: Request) -> Response:
         """POST /v1/conversations/{id}/items: add up to 20 items at the end."""
-        include = included(request.query_params)
-        name = request.path_params["id"]
+        include, name = included(request.query_params), request.path_params["id"]
         await self._conversations.find(name)
         body, ignored = await self._body_with_items(request, schemas.CreateItems)
         with client_params(ignored):

@@ -148,14 +148,13 @@ def _operation(route: Route, path: str, method: str) -> dict[str, Any]:
             {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
             for name in names
         ]
+    sent: dict[str, Any] = {}
     if declared and declared.body:
-        operation["requestBody"] = {
-            "required": True,
-            "content": {"application/json": {"schema": _reference(declared.body)}},
-        }
+        sent = {"application/json": {"schema": _reference(declared.body)}}
     elif (method, path) == ("POST", "/v1/files"):
-        content = {"multipart/form-data": {"schema": _UPLOAD}}
-        operation["requestBody"] = {"required": True, "content": content}
+        sent = {"multipart/form-data": {"schema": _UPLOAD}}
+    if sent:
+        operation["requestBody"] = {"required": True, "content": sent}
     return operation
 
 

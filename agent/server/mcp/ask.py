@@ -107,9 +107,8 @@ class Ask:
             for event in batch:
                 if message := _step(event):
                     self._steps += 1
-                    context = self._context
-                    with contextlib.suppress(MCPError, OSError, RuntimeError):
-                        if context is not None:
+                    if (context := self._context) is not None:
+                        with contextlib.suppress(MCPError, OSError, RuntimeError):
                             await context.session.report_progress(self._steps, None, message)
 
 

@@ -92,11 +92,10 @@ class WebSocketConnection:
 
     async def serve(self) -> None:
         try:
-            while (message := await self._socket.receive())["type"] == "websocket.receive":
-                body = (message.get("text") or "").encode() or message.get("bytes") or b""
-                await self._accept(body)
-        except WebSocketDisconnect:
-            pass
+            with contextlib.suppress(WebSocketDisconnect):
+                while (message := await self._socket.receive())["type"] == "websocket.receive":
+                    body = (message.get("text") or "").encode() or message.get("bytes") or b""
+                    await self._accept(body)
         finally:
             for task in self._requests:
                 task.cancel()

@@ -31,8 +31,6 @@ from agent.store.tree import MAX_TIME_SECONDS, PATH, ConversationTree, position_
 from agent.util.ids import new_id
 
 T = TypeVar("T")
-SERVED_FIELDS = {"history", "inputs", "request_bytes"}
-"""Fields of what the endpoint stored with a response."""
 
 
 class StoreError(AgentError):
@@ -529,7 +527,7 @@ class Store:
             if row is None or (served := json.loads(row[4])).get("deleted"):
                 return None
             name, response, upto, revision, _, events = row
-            if served and not served.keys() >= SERVED_FIELDS:
+            if served and not served.keys() >= {"history", "inputs", "request_bytes"}:
                 raise ValueError("fields of its request are missing")
             conversation = self.read(name)
             self._rewind(conversation, response_id, upto, revision)

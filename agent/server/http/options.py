@@ -9,7 +9,6 @@ DEFAULT_PORT = 8080
 MIB_BYTES = 1024 * 1024
 MAX_BODY_MIB = 4
 """A resent history that fills a context of 131,072 tokens takes about one; images in it take more."""
-ReasoningEvents = Literal["openai", "open-responses"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +26,7 @@ class ServerOptions:
     """Whether requests may name the operator's MCP servers and built-in tools."""
     store: bool = True
     """Whether responses are written to the store; otherwise they live in memory, with the process."""
-    reasoning_events: ReasoningEvents = "openai"
+    reasoning_events: Literal["openai", "open-responses"] = "openai"
     private_urls: bool = False
     """Whether the MCP servers that a request brings may have addresses that are not public."""
     client_servers: bool = False

@@ -53,8 +53,6 @@ MIN_OUTPUT_TOKENS = 16
 """Least ``max_output_tokens``, as in OpenAI's API."""
 _HEADER_PATH = re.compile(r"[\w.\[\]-]{1,100}", re.ASCII)
 _IGNORABLE_FAULTS = ("extra_forbidden", "literal_error", "union_tag_invalid")
-_NEVER_IGNORED = ("role",)
-"""Fields without which the rest has no meaning."""
 _MAX_ROUNDS = 8
 
 
@@ -166,7 +164,7 @@ def _drop_ignorable(
                 path
                 for path, fault in faults
                 if fault in _IGNORABLE_FAULTS
-                and path[-1] not in _NEVER_IGNORED
+                and path[-1] != "role"  # without it the rest has no meaning
                 # Else another alternative of a union was meant, and the fault is deeper.
                 and not any(other[: len(path)] == path != other for other, _ in faults)
             }

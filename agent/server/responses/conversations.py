@@ -34,7 +34,6 @@ from agent.store.tree import ConversationChangedError
 from agent.util.ids import new_id
 
 T = TypeVar("T")
-Items = tuple[dict[str, Any], ...]
 _ID = re.compile(r"[A-Za-z0-9_.:-]*[A-Za-z0-9_:-]")
 """Ids of items that need no escaping in a path; "." and ".." do."""
 
@@ -299,7 +298,7 @@ async def referenced_items(
 
 async def list_new_inputs(
     sent: str | Sequence[dict[str, Any]], known: Mapping[str, dict[str, Any]], cache: ResponseCache
-) -> Items:
+) -> tuple[dict[str, Any], ...]:
     """Items that a client sends, as their conversation, which has those in ``known``, will list them:
     references are replaced, and ids that are taken or cannot be part of a path."""
     items, taken = [], set(known)

@@ -25,22 +25,16 @@ def opener(path: str, flags: int) -> int:
 
 def restrict_modes(folder: Path) -> list[Path]:
     """Take others' rights from a folder of ours and what is directly in it; the changed paths."""
-    try:
-        return [path for path in (folder, *folder.iterdir()) if _restrict_mode(path)]
-    except OSError:
-        return []
-
-
-def _restrict_mode(path: Path) -> bool:
-    # By path: closing a descriptor would release the locks that SQLite has on its file.
-    try:
-        mode = path.lstat().st_mode
-        if stat.S_ISLNK(mode) or not mode & 0o077:
-            return False
-        path.chmod(mode & 0o700)
-    except OSError:
-        return False
-    return True
+    changed: list[Path] = []
+    with contextlib.suppress(OSError):
+        for path in (folder, *folder.iterdir()):
+            # By path: closing a descriptor would release the locks that SQLite has on its file.
+            with contextlib.suppress(OSError):
+                mode = path.lstat().st_mode
+                if mode & 0o077 and not stat.S_ISLNK(mode):
+                    path.chmod(mode & 0o700)
+                    changed.append(path)
+    return changed
 
 
 def write_text(path: Path, text: str) -> None:
@@ -52,11 +46,8 @@ def write_text(path: Path, text: str) -> None:
         before = path.stat()
     except FileNotFoundError:
         before = None
-    if before is not None and not (
-        stat.S_ISREG(before.st_mode) and os.access(target.parent, os.W_OK)
-    ):
-        with path.open("wb") as file:
-            file.write(data)
+    if before and not (stat.S_ISREG(before.st_mode) and os.access(target.parent, os.W_OK)):
+        path.write_bytes(data)
         return
     number, name = tempfile.mkstemp(dir=target.parent, prefix=".agent-")
     try:
@@ -64,7 +55,7 @@ def write_text(path: Path, text: str) -> None:
             file.write(data)
             file.flush()
             os.fsync(number)
-            if before is not None:
+            if before:
                 with contextlib.suppress(PermissionError):  # only root gives files away
                     os.fchown(number, before.st_uid, before.st_gid)
                 os.fchmod(number, stat.S_IMODE(before.st_mode))

@@ -10,12 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_UNAVAILABLE, EXIT_INCOMPLETE = 0, 1, 2, 3, 4
-EXIT_HANGUP = 129
-"""A shell's exit code for a program that SIGHUP ended: its terminal is gone."""
-EXIT_CANCELLED = 130
-"""A shell's exit code for a program that SIGINT ended; SIGTERM counts as the same request."""
-EXIT_BROKEN_PIPE = 141
-"""A shell's exit code for a program that SIGPIPE ended: the reader of the output has gone."""
+EXIT_HANGUP, EXIT_CANCELLED, EXIT_BROKEN_PIPE = 129, 130, 141
+"""A shell's exit codes for programs that SIGHUP ended (the terminal is gone), SIGINT (SIGTERM counts as
+the same request), or SIGPIPE (the reader of the output has gone)."""
 
 
 def termination_signals() -> list[int]:

@@ -34,13 +34,9 @@ def process_folder() -> Path:
 
 def clear_leftovers(folder: Path | None = None) -> None:
     """Remove what killed processes of this user left; by default next to ours. Raises no OSError."""
-    try:
-        folder = folder or Path(tempfile.gettempdir())
-        names = [name for name in os.listdir(folder) if name.startswith(PROCESS_PREFIX)]  # noqa: PTH208
-    except OSError:
-        return
-    for name in names:
-        _remove_if_unlocked(folder / name)
+    with contextlib.suppress(OSError):
+        for leftover in (folder or Path(tempfile.gettempdir())).glob(f"{PROCESS_PREFIX}*"):
+            _remove_if_unlocked(leftover)
 
 
 def clear_leftovers_in_background() -> None:
@@ -66,18 +62,14 @@ def _lock_new_folder() -> Path:
 
 
 def _remove_if_unlocked(folder: Path) -> None:
-    try:
+    with contextlib.suppress(OSError):  # its process lives
         lock = os.open(folder, _FLAGS)
-    except OSError:
-        return
-    try:
-        if os.fstat(lock).st_uid == os.geteuid():
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            remove_tree(folder)
-    except OSError:
-        pass  # its process lives
-    finally:
-        os.close(lock)
+        try:
+            if os.fstat(lock).st_uid == os.geteuid():
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                remove_tree(folder)
+        finally:
+            os.close(lock)
 
 
 def _remove_own(pid: int) -> None:

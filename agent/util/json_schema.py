@@ -13,10 +13,9 @@ MAX_KEYWORDS = 20_000
 """Schema keywords evaluated per check; a schema whose branches multiply would never end."""
 MAX_KEYWORD_DEPTH = 100
 """Nesting of keywords; Python's stack would end soon after, and native code on it panics."""
-SKIPPED_PATTERN_KEYWORDS = ("pattern", "patternProperties")
-"""Not evaluated: regular expressions may run for ever; grammars enforce them."""
-SKIPPED_UNEVALUATED_KEYWORDS = ("unevaluatedProperties", "unevaluatedItems")
-"""Not evaluated: they try the regular expressions of all sibling schemas too."""
+SKIPPED_KEYWORDS = ("pattern", "patternProperties", "unevaluatedProperties", "unevaluatedItems")
+"""Not evaluated: regular expressions may run for ever, and grammars enforce them; the unevaluated ones
+try the regular expressions of all sibling schemas too."""
 
 
 class _LimitReachedError(AgentError):
@@ -73,17 +72,12 @@ def _validator(jsonschema: Any) -> Any:
 
         return checked
 
-    def additional(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any] | None:
+    def additional(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
         if "patternProperties" in schema:
-            return None  # only its expressions tell which ones are additional
-        errors: Iterator[Any] = draft.VALIDATORS["additionalProperties"](
-            validator, value, instance, schema
-        )
-        return errors
+            return  # only its expressions tell which ones are additional
+        yield from draft.VALIDATORS["additionalProperties"](validator, value, instance, schema)
 
     checks = {keyword: counted(check) for keyword, check in draft.VALIDATORS.items()}
-    ignored = dict.fromkeys(
-        SKIPPED_PATTERN_KEYWORDS + SKIPPED_UNEVALUATED_KEYWORDS, counted(lambda *_: None)
-    )
+    ignored = dict.fromkeys(SKIPPED_KEYWORDS, counted(lambda *_: None))
     checks["additionalProperties"] = counted(additional)
     return jsonschema.validators.extend(draft, checks | ignored)

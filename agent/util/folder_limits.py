@@ -62,10 +62,8 @@ def remove_changed_since(folder: Path, changed_ns: int) -> None:
         path, depth, is_new = pending.pop()
         try:
             for name, status in _scan(path, depth):
-                is_folder, is_changed = (
-                    stat.S_ISDIR(status.st_mode),
-                    status.st_ctime_ns >= changed_ns,
-                )
+                is_folder = stat.S_ISDIR(status.st_mode)
+                is_changed = status.st_ctime_ns >= changed_ns
                 if is_folder:
                     pending.append((name, depth + 1, is_changed))
                 if is_changed:

@@ -52,9 +52,8 @@ def require_program(name: str) -> str:
 
 def is_left_out(name: str) -> bool:
     """Return whether PATH has a program of this name, but in a folder that does not count."""
-    return find_program(name) is None and any(
-        os.access(f"{entry or '.'}/{name}", os.X_OK) for entry in _entries()
-    )
+    files = (f"{entry or '.'}/{name}" for entry in _entries())
+    return find_program(name) is None and any(os.access(file, os.X_OK) for file in files)
 
 
 def search_path() -> str:
@@ -69,7 +68,6 @@ def module_arguments(module: str) -> tuple[str, ...]:
 
 
 def open_in_browser(url: str) -> None:
-
     def run() -> None:
         with suppress(OSError):
             subprocess.run(

@@ -22,8 +22,7 @@ def is_image(data: bytes) -> bool:
 
 
 def decode_text(data: bytes, errors: str = "strict") -> str | None:
-    """Text in UTF-8, or in UTF-16 with a byte order mark; None: it is not text. ``errors``: as in
-    `bytes.decode`."""
+    """Decode UTF-8, or UTF-16 with a byte order mark; None: no text. ``errors``: of `bytes.decode`."""
     encodings = (name for mark, name in _BYTE_ORDER_MARKS.items() if data.startswith(mark))
     try:
         text = data.decode(next(encodings, "utf-8"), errors)

@@ -33,8 +33,7 @@ def exit_on_signals() -> None:
 
 
 def exit_at_once_on(*numbers: int) -> None:
-    """Let these signals end the process with their exit codes, where their handlers are the default
-    ones; ignored signals stay so."""
+    """Let these signals end the process with their exit codes, unless they have handlers already."""
     for number in numbers:
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
             signal.signal(number, _exit_at_once)
@@ -51,8 +50,7 @@ def _exit_at_once(number: int, _: object) -> None:
 
 
 def private_stdout() -> int:
-    """A descriptor of stdout that is ours alone; what else writes to stdout, as native code does, goes
-    to stderr from then on."""
+    """A descriptor of stdout for us alone; what else writes there (native code) reaches stderr."""
     sys.stdout.flush()
     private = os.dup(1)
     os.dup2(2, 1)

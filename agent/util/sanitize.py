@@ -19,8 +19,7 @@ _CONTROLS = re.compile(
 
 
 def sanitize(text: str) -> str:
-    """Return text that cannot steer a terminal or be shown in another order. Escape sequences are left
-    out; any other control becomes U+FFFD."""
+    """Leave out escape sequences; U+FFFD replaces other controls, also of the text's direction."""
     if text.isprintable():
         return text
     text = _SEQUENCES.sub("", text).replace("\r\n", "\n")
@@ -43,8 +42,7 @@ def sanitizer_for(out: TextIO) -> Callable[[str], str]:
 
 
 def echo(text: object, *, end: str = "\n", file: TextIO | None = None) -> None:
-    """Print foreign text, sanitized for ``file`` (default: stdout), and flush. Nothing fails if the
-    terminal of stderr is gone."""
+    """Print foreign text, sanitized for ``file`` (stdout); nowhere if stderr's terminal is gone."""
     file = file or sys.stdout
     try:
         print(sanitizer_for(file)(str(text)), end=end, file=file, flush=True)

@@ -11,12 +11,9 @@ _LINE_FEED = re.compile(r"(?<!\r)\n")
 
 
 def set_value(text: str, keys: Sequence[str], value: object) -> str:
-    """Return ``text`` with the value at the path ``keys`` set; tables that are missing are added.
-
-    ``set_value('a = 1\\n', ["m", "path"], "/x")`` gives ``'a = 1\\n\\n[m]\\npath = "/x"\\n'``. A byte
-    order mark stays, and new lines end as the others do. Raises ValueError where ``text`` is not TOML,
-    or where a key on the path holds no table.
-    """
+    """Return ``text`` with the value at the path ``keys`` set; missing tables are added. A byte order
+    mark stays, and new lines end as the others do. Raises ValueError where ``text`` is not TOML,
+    or where a key on the path holds no table."""
     # Imported here: it takes 30 ms, and few runs change a file.
     import tomlkit
 

@@ -37,8 +37,7 @@ def expand_path(path: str | Path) -> Path:
 
 
 def read_text(path: Path, *, accept_pipe: bool = True) -> str:
-    """Read a UTF-8 file. Raises OSError, and ValueError for a device without end and for a pipe that
-    is not accepted: reading it waits for a writer."""
+    """Read a UTF-8 file. Raises OSError; ValueError: it is too long, or a pipe (which may block)."""
     if not accept_pipe and path.is_fifo():
         raise ValueError("it is a pipe")
     with path.open(encoding="utf-8-sig") as file:

@@ -26,9 +26,7 @@ conversation_id: ContextVar[str] = ContextVar("conversation_id", default="")
 class ToolError(AgentError):
     """The tool failed; the model reads the message."""
 
-    def __init__(
-        self, sentence: str, printed: str = "", structured: dict[str, Any] | None = None
-    ) -> None:
+    def __init__(self, sentence: str, printed: str = "", structured: Any = None) -> None:
         """``printed``: output before the failure, whole lines. ``structured``: data for programs."""
         super().__init__(f"{printed}{error_text(sentence)}" if printed else sentence)
         self.structured = structured

@@ -27,7 +27,6 @@ NOT_PUBLIC = tuple(
 _UNICAST, _NAT64 = ipaddress.ip_network("2000::/3"), ipaddress.ip_network("64:ff9b::/96")
 """All public IPv6 addresses; those by which IPv4 addresses are reached."""
 
-
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -136,9 +135,7 @@ def is_public(address: Address) -> bool:
 
 
 def _is_public(address: Address) -> bool:
-    if isinstance(address, ipaddress.IPv6Address) and not (
-        address in _UNICAST or address in _NAT64
-    ):
+    if address.version == 6 and not (address in _UNICAST or address in _NAT64):
         return False
     if any(address in network for network in NOT_PUBLIC) or address.is_multicast:
         return False

@@ -211,8 +211,7 @@ def encodable(value: Any) -> Any:
             return {replace_surrogates(str(key)): encodable(item) for key, item in value.items()}
         case list():
             return [encodable(item) for item in value]
-        case _:
-            return value
+    return value
 
 
 def aborted_text(printed: str, why: str) -> str:

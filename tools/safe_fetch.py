@@ -18,7 +18,6 @@ FETCH_TIMEOUT_SECONDS = 30.0
 MAX_REDIRECTS = 5
 TEXT_TYPES = ("text/", *(f"application/{kind}" for kind in ("xhtml", "xml", "json", "pdf")))
 USER_AGENT = "Mozilla/5.0 (compatible; agent-local/0.1)"
-
 ALL_NETWORKS = ("0.0.0.0/0", "::/0")
 
 

@@ -15,10 +15,10 @@ MAX_INSTRUCTION_CHARS = 2000
 """A server's instructions are in every prompt too; longer ones lose their end."""
 MAX_SCHEMA_DEPTH = 60
 """Parts of a schema that are nested deeper are left out."""
-_HIDDEN_CATEGORIES = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
-"""Control; format (zero-width, bidi, tags); surrogate; private use; line, paragraph separators."""
-JOINERS = "\u200c\u200d"
-"""Zero-width characters that words of Persian and Indic languages, and many emoji, are written with."""
+_HIDDEN = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
+"""Categories: control; format (zero-width, bidi, tags); surrogate; private use; separators of lines."""
+_ALLOWED = "\n\t\u200c\u200d"
+"""Also the joiners that words of Persian and Indic languages, and many emoji, are written with."""
 
 
 def model_names(tools: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
@@ -48,18 +48,12 @@ def clean_line(text: str) -> str:
 
 def is_single_line(name: str) -> bool:
     """Return whether a name has no control characters and line breaks, and is not blank."""
-    return bool(name.strip()) and not any(
-        unicodedata.category(c) in ("Cc", "Zl", "Zp") for c in name
-    )
+    return bool(name.strip()) and {"Cc", "Zl", "Zp"}.isdisjoint(map(unicodedata.category, name))
 
 
 def strip_hidden(text: str) -> str:
     """Remove characters that hide or reorder what a person would see."""
-    return "".join(
-        c
-        for c in text
-        if c in "\n\t" or c in JOINERS or unicodedata.category(c) not in _HIDDEN_CATEGORIES
-    )
+    return "".join(c for c in text if c in _ALLOWED or unicodedata.category(c) not in _HIDDEN)
 
 
 def clean_schema(schema: Any, depth: int = 0) -> Any:
@@ -76,8 +70,7 @@ def clean_schema(schema: Any, depth: int = 0) -> Any:
             }
         case list():
             return [clean_schema(item, depth + 1) for item in schema]
-        case _:
-            return schema
+    return schema
 
 
 def identifier(name: str) -> str:

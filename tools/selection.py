@@ -1,13 +1,13 @@
 """Selects the servers and tools that take part: ``--tools all|none|NAME,…``."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 from tools.config.servers import ConfigError, ServerConfig
 from tools.sanitize import identifier
 
 
-def select_servers(option: str, servers: Sequence[ServerConfig]) -> list[ServerConfig]:
+def select_servers(option: str, servers: list[ServerConfig]) -> list[ServerConfig]:
     """The servers named, each with only its named tools where a name was ``server.tool``. ``all``:
     every server, built-in ones with their ``default_tools``. A server's state reports tools that it
     does not have. Raises ConfigError for an unknown name."""
@@ -20,14 +20,10 @@ def select_servers(option: str, servers: Sequence[ServerConfig]) -> list[ServerC
         for server, tools in matches:
             before = selected.get(server.name, set())
             selected[server.name] = None if tools is None or before is None else before | tools
-    return [
-        _restricted(server, selected[server.name]) for server in servers if server.name in selected
-    ]
+    return [_restricted(each, selected[each.name]) for each in servers if each.name in selected]
 
 
-def unselected_names(
-    servers: Sequence[ServerConfig], selected: Sequence[ServerConfig]
-) -> frozenset[str]:
+def unselected_names(servers: list[ServerConfig], selected: list[ServerConfig]) -> frozenset[str]:
     """Names of unselected tools as the model writes them; for a server, its name prefix."""
     by_name = {server.name: server for server in selected}
     names = {identifier(server.name) for server in servers if server.name not in by_name}
@@ -39,9 +35,7 @@ def unselected_names(
     return frozenset(names)
 
 
-def _default_tools(
-    servers: Sequence[ServerConfig],
-) -> Iterator[tuple[ServerConfig, set[str] | None]]:
+def _default_tools(servers: list[ServerConfig]) -> Iterator[tuple[ServerConfig, set[str] | None]]:
     """Yield what ``all`` stands for: servers with the names of their tools; None: all tools."""
     for server in servers:
         tools = set(server.builtin.default_tools) if server.builtin else None
@@ -51,7 +45,7 @@ def _default_tools(
             yield server, tools
 
 
-def _match(name: str, servers: Sequence[ServerConfig]) -> tuple[ServerConfig, set[str] | None]:
+def _match(name: str, servers: list[ServerConfig]) -> tuple[ServerConfig, set[str] | None]:
     """Return the server that a name stands for, and which of its tools; None: all tools."""
     for server in servers:
         names = [server.name, *([server.builtin.alias] if server.builtin else [])]

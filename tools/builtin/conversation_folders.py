@@ -39,17 +39,14 @@ class ConversationFolders:
         return folder
 
     def prune(self, keep: Collection[Path]) -> None:
-        """Remove the least recently used folders but ``keep``, in a thread: one may take minutes. The
-        next process continues where this one ends."""
+        """Remove the least recently used folders but ``keep``, in a thread: one may take minutes."""
         if old := self._take_old({path.name for path in keep}):
             threading.Thread(target=lambda: [*map(remove_tree, old)], daemon=True).start()
 
     def _take_old(self, keep: Collection[str]) -> list[Path]:
         """Rename the folders to remove; return them, with those that an earlier process left."""
         try:
-            folders = sorted(
-                self.base.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True
-            )
+            folders = sorted(self.base.iterdir(), key=lambda path: -path.stat().st_mtime)
         except OSError:
             return []
         removable = [path for path in folders if path.name.startswith(REMOVED_PREFIX)]

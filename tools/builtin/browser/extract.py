@@ -14,10 +14,8 @@ MAX_TEXT_CHARS = 2_100_000
 UNCONFINED_ERROR = "no isolation works on this machine, and HTML and PDF are read only within one"
 SHORT_TEXT_CHARS = 500
 """With less main text than this the page may have none, such as a page of links."""
-BLOCK_TAGS = (
-    "address article aside blockquote br dd div dl dt footer form h1 h2 h3 h4 h5 h6 header hr li"
-)
-BLOCK_TAGS += " main nav ol p pre section table td th tr ul"
+BLOCK_TAGS = """address article aside blockquote br dd div dl dt footer form h1 h2 h3 h4 h5 h6
+header hr li main nav ol p pre section table td th tr ul"""
 
 
 def main() -> None:
@@ -36,9 +34,8 @@ def extract(about: dict[str, Any], data: bytes) -> dict[str, str]:
     if kind == "application/pdf":
         return extract_pdf(data) if about["confined"] else {"error": UNCONFINED_ERROR}
     text = decode(data, about["charset"])
-    if about["source"] or not (
-        "html" in kind or text.lstrip()[:200].lower().startswith("<!doctype h")
-    ):
+    is_html = "html" in kind or text.lstrip()[:200].lower().startswith("<!doctype h")
+    if about["source"] or not is_html:
         if "json" in kind and not about["source"]:
             text = indent_json(text)
         return {"title": "", "text": text}

@@ -77,9 +77,7 @@ async def run_extract(
         await asyncio.to_thread(shutil.rmtree, home, ignore_errors=True)
 
 
-async def _communicate(
-    process: asyncio.subprocess.Process, request: bytes, max_bytes: int
-) -> bytes:
+async def _communicate(process: asyncio.subprocess.Process, request: bytes, limit: int) -> bytes:
     """Send a request and return the answer; raises ExtractionError if that is too large."""
     assert process.stdin is not None and process.stdout is not None
 
@@ -91,7 +89,7 @@ async def _communicate(
 
     sending = asyncio.create_task(send(process.stdin))
     try:
-        await process.stdout.readexactly(max_bytes + 1)
+        await process.stdout.readexactly(limit + 1)
     except asyncio.IncompleteReadError as error:
         return error.partial
     finally:

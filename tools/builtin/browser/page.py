@@ -13,7 +13,7 @@ A link is written ``【0†text†host】`` (its number, its text, and its host 
 import re
 import textwrap
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Self
 from urllib.parse import urldefrag, urljoin, urlsplit
 
@@ -84,11 +84,10 @@ class Page:
             while last < len(self.lines) and (size < VIEW_CHARS or last == first):
                 size += len(self.lines[last]) + 6
                 last += 1
-        lines = [f"L{number}: {self.lines[number]}" for number in range(first, last)]
         head = f"[{cursor}] {self.title or self.url} ({self.url})"
-        return "\n".join(
-            [head, f"**viewing lines [{first} - {last - 1}] of {len(self.lines) - 1}**", "", *lines]
-        )
+        lines = [head, f"**viewing lines [{first} - {last - 1}] of {len(self.lines) - 1}**", ""]
+        lines += [f"L{number}: {self.lines[number]}" for number in range(first, last)]
+        return "\n".join(lines)
 
     def source(self, line: int) -> Source | None:
         """Return the source that a citation of this line names."""
@@ -98,12 +97,9 @@ class Page:
         is_address = self.url.startswith("http")
         return Source(self.url, self.title or self.url) if is_address else None
 
-    def dump(self) -> dict[str, Any]:
-        return asdict(self)
-
     @classmethod
     def load(cls, data: dict[str, Any]) -> Self:
-        """Make a page from ``dump``'s result; raises KeyError, TypeError."""
+        """Make a page from the result of ``asdict``; raises KeyError, TypeError."""
         links = [Link(**link) for link in data["links"]]
         cited = [CitedSource(**source) for source in data["cited"]]
         return cls(data["url"], data["title"], data["lines"], links, cited, data.get("wanted", ""))

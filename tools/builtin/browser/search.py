@@ -13,7 +13,7 @@ from tools.builtin.browser.page import Page, results_page, text_page
 from tools.builtin_server import ToolError
 from tools.types import Tool, ToolResult
 
-SEARCH_TIMEOUT_SECONDS = 20.0
+SEARCH_SECONDS = 20.0
 MAX_ANSWER_BYTES = 5_000_000
 COUNT_ARGUMENTS = ("topn", "count", "limit", "max_results", "num_results", "n")
 """Names that search tools give to their argument for the number of results."""
@@ -24,14 +24,11 @@ FindTool = Callable[[str], Tool | None]
 """Finds a tool by ``server.tool``."""
 
 
-async def search_searxng(url: str, query: str, max_results: int) -> Page:
-    """Search with a SearXNG, even a private one; raises ToolError. API:
-    https://docs.searxng.org/dev/search_api.html."""
+async def search_searxng(url: str, query: str, count: int) -> Page:
+    """Search with a SearXNG (https://docs.searxng.org/dev/search_api.html); raises ToolError."""
     endpoint = url.rstrip("/").removesuffix("/search") + "/search"
     try:
-        async with httpx2.AsyncClient(
-            timeout=SEARCH_TIMEOUT_SECONDS, follow_redirects=True
-        ) as client:
+        async with httpx2.AsyncClient(timeout=SEARCH_SECONDS, follow_redirects=True) as client:
             answer = await client.get(endpoint, params={"q": query, "format": "json"})
         if answer.status_code == 403:
             raise ToolError(
@@ -39,7 +36,7 @@ async def search_searxng(url: str, query: str, max_results: int) -> Page:
             )
         answer.raise_for_status()
         results = answer.json()["results"] if len(answer.content) < MAX_ANSWER_BYTES else []
-        return results_page(query, _parse_results(results)[:max_results])
+        return results_page(query, _parse_results(results)[:count])
     except httpx2.HTTPStatusError as error:
         why = f"HTTP {error.response.status_code}"
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
@@ -49,23 +46,20 @@ async def search_searxng(url: str, query: str, max_results: int) -> Page:
     raise ToolError(f"the search at {private_files.redact_url(endpoint)} failed: {why}")
 
 
-async def search_by_tool(
-    name: str, find: FindTool, call: CallTool, query: str, max_results: int
-) -> Page:
-    """Search with a tool of an MCP server; a list of results in JSON becomes a page of results. Raises
-    ToolError."""
+async def search_by_tool(name: str, find: FindTool, call: CallTool, query: str, count: int) -> Page:
+    """Search with an MCP server's tool; a list of results in JSON becomes a page. Raises ToolError."""
     tool = find(name)
     if tool is None:
         raise ToolError(f"there is no tool {name} to search with")
     known = tool.parameters.get("properties", {})
     query_key = next((key for key in ("query", "q", "search", "text") if key in known), "query")
-    counts = {key: max_results for key in COUNT_ARGUMENTS if key in known}
+    counts = {key: count for key in COUNT_ARGUMENTS if key in known}
     result = await call(tool, {query_key: query, **dict(list(counts.items())[:1])})
     if result.failed:
         raise ToolError(f"{name} failed: {result.text[:500]}")
     try:
         results = _parse_results(_find_list(json.loads(result.text)))
-        return results_page(query, results[:max_results])
+        return results_page(query, results[:count])
     except (ValueError, KeyError, TypeError):
         text = _URL.sub(lambda match: f"[{match[0]}](<{match[0]}>)", result.text)
         return await asyncio.to_thread(text_page, f"search: {query}", f"Results for: {query}", text)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,9 +33,7 @@ def _tool(name: str, description: str, required: list[str], **properties: Any) -
     """Define a tool; gpt-oss gets other descriptions, those of its training."""
     schema = object_schema(required, **properties)
     labels = frozenset[Label](("untrusted", "sends"))
-    return Tool(
-        "browser", name, description, schema, f"browser.{name}", read_only=True, labels=labels
-    )
+    return Tool("browser", name, description, schema, f"browser.{name}", True, labels=labels)
 
 
 SEARCH_TOOL = _tool(
@@ -79,14 +78,11 @@ class BrowserServer(BuiltinServer):
         self._folders = ConversationFolders(work_folder)
         self._search_tools: tuple[FindTool, CallTool] | None = None
         searches = self.settings.searxng or self.settings.search
-        self.tools: Sequence[Tool] = (
-            (SEARCH_TOOL, OPEN_TOOL, FIND_TOOL) if searches else (OPEN_TOOL, FIND_TOOL)
-        )
+        self.tools: Sequence[Tool] = (*([SEARCH_TOOL] if searches else []), OPEN_TOOL, FIND_TOOL)
         # No network by surprise: unless the operator configured a search, it is offered by name only.
         self.default_tools: Sequence[str] = [tool.name for tool in self.tools] if searches else ()
 
     def why_missing(self, name: str) -> str | None:
-        """Return why there is no ``search``, unless one is configured."""
         return NO_SEARCH if name == "search" and SEARCH_TOOL not in self.tools else None
 
     def search_with(self, find: FindTool, call: CallTool) -> None:
@@ -97,7 +93,6 @@ class BrowserServer(BuiltinServer):
         return True
 
     def access(self, offered: Collection[str]) -> Access:
-        """Return the public network: pages are read, what an address holds is sent."""
         return Access(reach="public web pages; the address that is opened is sent there")
 
     def rule_verbs(self, tool: Tool) -> Sequence[str]:
@@ -107,13 +102,9 @@ class BrowserServer(BuiltinServer):
         # Imported when it is first used: other runs do not pay for it.
         await asyncio.to_thread(import_module, "tools.builtin.browser.search")
         await asyncio.to_thread(import_module, "tools.safe_fetch")
-        match name:
-            case "search":
-                return await self._search(**arguments)
-            case "open":
-                return await self._open(**arguments)
-            case _:
-                return await self._find(**arguments)
+        calls: dict[str, Callable[..., Awaitable[str]]]
+        calls = {"search": self._search, "open": self._open, "find": self._find}
+        return await calls[name](**arguments)
 
     def source(self, cursor: int, line: int) -> Source | None:
         try:
@@ -231,7 +222,7 @@ class BrowserServer(BuiltinServer):
             private_files.make_folder(folder)
             self._folders.prune([folder])
         cursor = self._last_cursor(-1) + 1
-        private_files.write_text(folder / f"{cursor}.json", json.dumps(page.dump()))
+        private_files.write_text(folder / f"{cursor}.json", json.dumps(asdict(page)))
         return cursor
 
     def _page(self, cursor: int) -> Page:

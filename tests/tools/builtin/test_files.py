@@ -147,7 +147,7 @@ def test_large_file_read_in_ranges(root: Path) -> None:
 def test_search_cancelled_stops(files: FileReader) -> None:
     cancellation = SearchCancellation()
     cancellation.set()
-    assert files.search("two", cancellation=cancellation) == "no matches"
+    assert files.search("two", cancel=cancellation) == "no matches"
 
 
 def test_check_arguments_files_schema() -> None:

@@ -20,6 +20,7 @@ from tools.builtin_server import ToolError
 MAX_DIFF_LINES = 400
 MAX_UNDO_STEPS = 50
 """Number of changes of a conversation that can be undone, one after the other."""
+_REPOSITORY_NAMES = ("HEAD", "objects", "refs", "commondir")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,22 +84,16 @@ def refuse_repositories(root: RootFolder, changes: list[FileChange]) -> None:
             if change.after is not None:
                 created.add(path.name.casefold())
     for folder, created in names.items():
-        there = created | {
-            name.casefold() for name in _REPOSITORY_NAMES if root.entry(folder / name) is not None
-        }
+        present = (name for name in _REPOSITORY_NAMES if root.entry(folder / name) is not None)
+        there = created.union(map(str.casefold, present))
         if "head" in there and ({"objects", "refs"} <= there or "commondir" in there):
             raise ToolError(f"this makes a git repository of {root.name(folder)}")
 
 
-_REPOSITORY_NAMES = ("HEAD", "objects", "refs", "commondir")
-
-
 def _decode(data: bytes, path: str) -> str:
-    try:
+    with contextlib.suppress(UnicodeDecodeError):
         if b"\0" not in data:
             return data.decode()
-    except UnicodeDecodeError:
-        pass
     raise ToolError(f"not a text file: {path}")
 
 
@@ -108,10 +103,10 @@ def diff(root: RootFolder, changes: list[FileChange]) -> str:
     lines: list[str] = []
     if len(changes) > 1:
         letters = ["A" if c.before is None else "D" if c.after is None else "M" for c in changes]
-        named = zip(letters, (root.name(change.path) for change in changes), strict=True)
-        lines.append(
-            " · ".join(" ".join(each) for each in sorted(named, key=lambda n: n[0] != "D"))
-        )
+        named = [
+            f"{letter} {root.name(c.path)}" for letter, c in zip(letters, changes, strict=True)
+        ]
+        lines.append(" · ".join(sorted(named, key=lambda text: text[0] != "D")))
     for change in changes:
         name = root.name(change.path)
         for data in (change.before, change.after):
@@ -213,9 +208,7 @@ class UndoJournal:
             shutil.rmtree(old, ignore_errors=True)
 
     def _entries(self) -> list[Path]:
-        if not self._folder.is_dir():
-            return []
-        complete = [path for path in self._folder.iterdir() if (path / "files.json").exists()]
+        complete = (file.parent for file in self._folder.glob("*/files.json"))
         return sorted(complete, key=lambda path: int(path.name))
 
 

@@ -59,10 +59,9 @@ class FileReader:
             if first_line is None and last_line is None:
                 data = file.read(self._max_read_bytes + 1)
             else:
-                start, stop = (first_line or 1) - 1, last_line
-                lines = itertools.islice(
-                    file, min(start, sys.maxsize), stop and min(stop, sys.maxsize)
-                )
+                start = min((first_line or 1) - 1, sys.maxsize)
+                stop = last_line and min(last_line, sys.maxsize)
+                lines = itertools.islice(file, start, stop)
                 data = _join_up_to(lines, self._max_read_bytes + 1)
         if len(data) > self._max_read_bytes:
             limit = f"{self._max_read_bytes // 1_000_000} MB"
@@ -81,9 +80,7 @@ class FileReader:
             )
         return "\n".join(names) or "the folder is empty"
 
-    def glob(
-        self, pattern: str, path: str = ".", cancellation: SearchCancellation | None = None
-    ) -> str:
+    def glob(self, pattern: str, path: str = ".", cancel: SearchCancellation | None = None) -> str:
         """Return the paths that fit a pattern, sorted, at most MAX_PATHS; hidden ones if named."""
         parts = Path(pattern.strip()).parts
         if not parts or ".." in parts or Path(pattern.strip()).is_absolute():
@@ -93,7 +90,7 @@ class FileReader:
         matches: list[str] = []
         deadline = time.monotonic() + SEARCH_SECONDS
         for match in _glob(self.root, folder, parts, hidden):
-            cancelled = cancellation is not None and cancellation.is_set()
+            cancelled = cancel is not None and cancel.is_set()
             if cancelled or time.monotonic() > deadline:
                 matches.append(f"[stopped after {SEARCH_SECONDS:g} s; look in a smaller folder]")
                 break
@@ -104,32 +101,26 @@ class FileReader:
             matches.append(match)
         return "\n".join(sorted(matches)) or "no matches"
 
-    def search(
-        self, query: str, path: str = ".", cancellation: SearchCancellation | None = None
-    ) -> str:
+    def search(self, query: str, path: str = ".", cancel: SearchCancellation | None = None) -> str:
         """Return lines with a text, ``path:line: text``, at most MAX_MATCHES; lower case fits both."""
         if not query.strip():
             raise ToolError("the query is empty")
         start = self.root.existing(path)
-        cancellation = cancellation or SearchCancellation()
-        lines = self._matching_lines(query, start, cancellation)
+        cancel = cancel or SearchCancellation()
+        lines = self._matching_lines(query, start, cancel)
         if not lines and query != query.strip():
-            return self.search(query.strip(), path, cancellation)
+            return self.search(query.strip(), path, cancel)
         return "\n".join(lines) or "no matches"
 
-    def _matching_lines(
-        self, query: str, start: Path, cancellation: SearchCancellation
-    ) -> Sequence[str]:
+    def _matching_lines(self, query: str, start: Path, cancel: SearchCancellation) -> Sequence[str]:
         ignore_case = query == query.lower()
         deadline = time.monotonic() + SEARCH_SECONDS
         matches: list[str] = []
         program = find_program("rg")
-        candidates = (
-            self._ripgrep(program, query, start, cancellation) if program else self._walk(start)
-        )
+        candidates = self._ripgrep(program, query, start, cancel) if program else self._walk(start)
         with contextlib.closing(candidates) as files:
             for file in files:
-                if cancellation.is_set() or time.monotonic() > deadline:
+                if cancel.is_set() or time.monotonic() > deadline:
                     break
                 for number, line in self._lines(file, query, ignore_case, named=file == start):
                     if len(matches) == MAX_MATCHES:
@@ -141,7 +132,7 @@ class FileReader:
         return matches
 
     def _ripgrep(
-        self, program: str, query: str, start: Path, cancellation: SearchCancellation
+        self, program: str, query: str, start: Path, cancel: SearchCancellation
     ) -> Generator[Path]:
         """Yield the files in which ripgrep finds the query: hints, as it may be led outside."""
         command = [program, "--no-config", "--no-messages", "--no-ignore", "--hidden"]
@@ -154,8 +145,8 @@ class FileReader:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
-        cancellation.process = process
-        if cancellation.is_set():
+        cancel.process = process
+        if cancel.is_set():
             process.kill()
         timer = threading.Timer(SEARCH_SECONDS, process.kill)
         timer.start()
@@ -229,13 +220,11 @@ def _entry_folder(root: RootFolder, entry: os.DirEntry[str], path: Path) -> Path
         return None
 
 
-def _glob(
-    root: RootFolder, start: Path, parts: Sequence[str], hidden: bool
-) -> Iterator[str | None]:
+def _glob(root: RootFolder, top: Path, parts: Sequence[str], hidden: bool) -> Iterator[str | None]:
     """Yield each name that fits the parts once, folders with a slash, and None at each folder, where
     the caller can stop. Walks pairs of folder and number of parts: ``**`` may match several times."""
-    states = {(start, 0)}
-    waiting = [(start, start, 0)]
+    states = {(top, 0)}
+    waiting = [(top, top, 0)]
     seen: set[Path] = set()
     while waiting:
         folder, real, depth = waiting.pop()
@@ -280,11 +269,9 @@ def _leads_outside(root: RootFolder, link: Path) -> bool:
 
 def _join_up_to(lines: Iterator[bytes], limit: int) -> bytes:
     """Join lines until they reach the limit, in bytes."""
-    head: list[bytes] = []
-    size = 0
+    data = bytearray()
     for line in lines:
-        head.append(line)
-        size += len(line)
-        if size >= limit:
+        data += line
+        if len(data) >= limit:
             break
-    return b"".join(head)
+    return bytes(data)

@@ -13,6 +13,7 @@ from tools.builtin.files import changes
 from tools.builtin.files.changes import MAX_UNDO_STEPS, FileChange, UndoJournal
 from tools.builtin.files.reading import FileReader, SearchCancellation
 from tools.builtin.files.root_folder import RootFolder
+from tools.builtin_server import ExtraPermission
 from tools.config.named_files import NamedFiles
 from tools.policy.rules import write_requirements
 from tools.run_later import names_run_later, root_paths
@@ -88,7 +89,6 @@ class FilesServer(builtin_server.BuiltinServer):
         return name in READ_TOOLS
 
     def access(self, offered: Collection[str]) -> Access:
-        """Return the root folder, to read and, with the tools that change files, to change."""
         files = f"files below {self.root.path}"
         return Access(read=files, change="" if set(offered) <= set(READ_TOOLS) else files)
 
@@ -102,7 +102,6 @@ class FilesServer(builtin_server.BuiltinServer):
         return changes.diff(self.root, self.plan(name, arguments))
 
     def requirements(self, name: str, arguments: dict[str, Any]) -> list[Requirement] | None:
-        """Return which folders a call writes; None: it only reads. Raises ToolError, OnceOnlyError."""
         if name in READ_TOOLS:
             return None
         changed = [change.path for change in self.plan(name, arguments)]
@@ -115,9 +114,7 @@ class FilesServer(builtin_server.BuiltinServer):
         """Take each change of these files as one that needs a permission of its own."""
         self._named_files = named_files
 
-    def extra_permissions(
-        self, name: str, arguments: dict[str, Any]
-    ) -> list[builtin_server.ExtraPermission]:
+    def extra_permissions(self, name: str, arguments: dict[str, Any]) -> list[ExtraPermission]:
         """Return that a call changes what runs later outside of any sandbox. May block."""
         if name in READ_TOOLS:
             return []
@@ -136,7 +133,7 @@ class FilesServer(builtin_server.BuiltinServer):
             relative = path.relative_to(root)
             if names_run_later(relative) or not folders.isdisjoint((path, *path.parents)):
                 reason = f"other programs run what {relative} says"
-                return [builtin_server.ExtraPermission("changes_run_later", reason)]
+                return [ExtraPermission("changes_run_later", reason)]
         return []
 
     async def call(self, name: str, arguments: dict[str, Any]) -> str:
@@ -151,7 +148,7 @@ class FilesServer(builtin_server.BuiltinServer):
     async def _read(self, name: str, arguments: dict[str, Any]) -> str:
         cancellation = SearchCancellation()
         if name in ("search", "glob"):
-            arguments = {**arguments, "cancellation": cancellation}
+            arguments = {**arguments, "cancel": cancellation}
         try:
             text: str = await asyncio.to_thread(getattr(self._reader, name), **arguments)
             return text

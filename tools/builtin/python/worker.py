@@ -20,6 +20,7 @@ import time
 import traceback
 import warnings
 from collections import deque
+from queue import SimpleQueue
 from types import CodeType, FrameType, TracebackType
 from typing import IO, Any
 
@@ -265,8 +266,7 @@ def _below_data_folder(path: object) -> str | None:
 
 
 def _compile(source: str, name: str, folder: str) -> tuple[CodeType, CodeType | None]:
-    """Compile all but a last expression, and that expression by itself, to print its value. Paths in
-    DATA_FOLDER become those in ``folder``."""
+    """Compile all but a last expression, and that alone; paths in DATA_FOLDER become ``folder``'s."""
     tree = ast.parse(source, name)
     for node in ast.walk(tree) if DATA_FOLDER in source else ():
         if isinstance(node, ast.Constant) and (rest := _below_data_folder(node.value)) is not None:
@@ -304,17 +304,14 @@ def _no_input(prompt: object = "") -> str:
     raise EOFError("input() does not work here: there is no person to type an answer")
 
 
-def read_requests(
-    lines: IO[str], runner: CodeRunner, jobs: deque[dict[str, Any]], more: Any
-) -> None:
+def read_requests(lines: IO[str], runner: CodeRunner, jobs: SimpleQueue[dict[str, Any]]) -> None:
     """Read requests from the parent; in a thread, so that an interrupt is seen during a run."""
     main = threading.main_thread().ident
     assert main is not None
     for line in lines:
         message = json.loads(line)
         if "interrupt" not in message:
-            jobs.append(message)
-            more.release()
+            jobs.put(message)
         elif message["interrupt"] == runner.current:
             # A real signal: it also ends a blocking system call.
             signal.pthread_kill(main, signal.SIGINT)
@@ -337,14 +334,12 @@ def main() -> None:
     warnings.filterwarnings("ignore", message=".*non-interactive")  # plt.show(): see _save_figures
     sys.path.append("")
     sys.set_int_max_str_digits(100_000)
-    jobs: deque[dict[str, Any]] = deque()
-    more = threading.Semaphore(0)
-    threading.Thread(target=read_requests, args=(lines, runner, jobs, more), daemon=True).start()
+    jobs: SimpleQueue[dict[str, Any]] = SimpleQueue()
+    threading.Thread(target=read_requests, args=(lines, runner, jobs), daemon=True).start()
     threading.Thread(target=sender.pump, daemon=True).start()
     sender.send(b"r")
     while True:
-        more.acquire()
-        job = jobs.popleft()
+        job = jobs.get()
         runner.run(job["id"], job["code"])
 
 

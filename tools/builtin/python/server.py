@@ -60,7 +60,6 @@ class PythonServer(BuiltinServer):
         return self.isolation().ok
 
     def access(self, offered: Collection[str]) -> Access:
-        """Return what the code finds in the sandbox, or that there is none."""
         isolation = self.isolation()
         if isolation.ok:
             return Access(

@@ -66,12 +66,11 @@ class WorkerProcess:
             start_new_session=True,
             limit=PIPE_BUFFER_BYTES,
         )
-        process_groups.active_groups.add(self._process.pid)
+        pid = self._process.pid
+        process_groups.active_groups.add(pid)
         ready = self._done = asyncio.get_running_loop().create_future()
-        self._readers = [
-            asyncio.create_task(self._read_frames()),
-            asyncio.create_task(self._read_stderr()),
-        ]
+        readers = self._read_frames(), self._read_stderr()
+        self._readers = [asyncio.create_task(reader) for reader in readers]
         try:
             async with asyncio.timeout(START_TIMEOUT_SECONDS):
                 await ready
@@ -79,9 +78,7 @@ class WorkerProcess:
             await self.kill()
         if self.dead:
             raise ToolError(f"Python did not start: it {self.death()}")
-        self._watch = await asyncio.to_thread(
-            WorkerWatch, self._limits, work_folder, self._process.pid
-        )
+        self._watch = await asyncio.to_thread(WorkerWatch, self._limits, work_folder, pid)
 
     async def run(self, code: str) -> bool:
         """Run code; return whether it ended without an error, False also if the process died."""
@@ -193,9 +190,8 @@ class WorkerProcess:
     def _take_frame(self, kind: bytes, text: bytes) -> str:
         """Handle a frame; return what is wrong with it, empty if nothing is."""
         if kind in b"oe":
-            return self._take_text(
-                "stdout" if kind == b"o" else "stderr", text.decode(errors="replace")
-            )
+            stream = "stdout" if kind == b"o" else "stderr"
+            return self._take_text(stream, text.decode(errors="replace"))
         if kind != b"r":
             self._signal(signal.SIGSTOP)
         self._finish(kind != b"-")
@@ -278,7 +274,7 @@ class PythonSession:
                 error += self._drop_dead(worker) if worker.dead else "variables are kept"
                 raise self._failed(worker, error)
         except asyncio.CancelledError:
-            self._end_later(self._abandon(worker, run))
+            self._end_later(self._stop(worker, run))
             raise
         if worker.dead:
             raise self._failed(worker, self._drop_dead(worker))
@@ -297,11 +293,9 @@ class PythonSession:
         if self._idle_timer is not None:
             self._idle_timer.cancel()
         if not self._closed:
-            call_later = asyncio.get_running_loop().call_later
+            loop, seconds = asyncio.get_running_loop(), self._limits.idle_seconds
             # In a context of its own: that of the call would keep its whole turn in memory until then.
-            self._idle_timer = call_later(
-                self._limits.idle_seconds, self._expire, context=Context()
-            )
+            self._idle_timer = loop.call_later(seconds, self._expire, context=Context())
 
     def _expire(self) -> None:
         if not self.busy:  # else its call starts the timer again
@@ -352,19 +346,17 @@ class PythonSession:
         return self._worker
 
     async def _launch(self) -> WorkerProcess:
-        isolation = await asyncio.to_thread(self._isolation)
-        if self._fresh and self.work_folder.exists():
+        folder, isolation = self.work_folder, (await asyncio.to_thread(self._isolation)).name
+        if self._fresh and folder.exists():
             # Made by an earlier process of this program: the conversation was resumed.
             self._note = "[a fresh Python process: earlier variables are lost, files are kept]"
         self._fresh = False
-        private_files.make_folder(self.work_folder)
-        command = sandbox.script_command(
-            isolation.name, WORKER_SCRIPT, self.work_folder, self._limits.process
-        )
+        private_files.make_folder(folder)
+        command = sandbox.script_command(isolation, WORKER_SCRIPT, folder, self._limits.process)
         worker = WorkerProcess(self._limits)
         # A call that is cancelled here leaves no process behind, and no half-started worker.
         try:
-            await worker.start(command, self.work_folder)
+            await worker.start(command, folder)
         except asyncio.CancelledError:
             self._end_later(worker.kill())
             raise
@@ -379,10 +371,6 @@ class PythonSession:
                 return
         await worker.kill()
         await asyncio.wait([run])
-
-    async def _abandon(self, worker: WorkerProcess, run: asyncio.Task[bool]) -> None:
-        await self._stop(worker, run)
-        worker.take_output()
 
     def _drop_dead(self, worker: WorkerProcess) -> str:
         """Forget a dead worker; return how it ended, for the model."""

@@ -66,10 +66,8 @@ class SandboxedCommand:
         )
         self.link.follow(self._note_contact)
         assert process.stdout is not None and process.stderr is not None
-        self._readers = [
-            asyncio.create_task(self._read(process.stdout, "stdout")),
-            asyncio.create_task(self._read(process.stderr, "stderr")),
-        ]
+        readers = self._read(process.stdout, "stdout"), self._read(process.stderr, "stderr")
+        self._readers = [asyncio.create_task(reader) for reader in readers]
 
     async def wait(self, seconds: float | None = None) -> bool:
         """Wait until it has ended and all of its output was read; False: not within ``seconds``."""
@@ -243,7 +241,6 @@ class BackgroundCommands:
             entry.command.link.close()
 
     def end_conversation(self, conversation: str, successor: str | None) -> None:
-        """End a conversation's commands, or transfer them to ``successor``, which continues it."""
         for entry in self.listed(conversation):
             if successor is None:
                 self.drop(entry)

@@ -114,9 +114,7 @@ class ShellServer(BuiltinServer):
     ) -> None:
         """``root``: None: the working folder. ``timeout``, ``min_timeout``: seconds of a command.
         ``isolation``: None: the best that works. ``files``: applies patches (None: one of its own).
-        ``audit``: logs changes.
-        ``snapshot_seconds``: for each of the two looks at all files. ``network``: what commands reach
-        without a question."""
+        ``snapshot_seconds``: for each look at all files. ``network``: reached without a question."""
         self.root = (root or Path.cwd()).resolve()
         self._timeout, self._min_timeout = timeout, min_timeout
         self.limits = limits or ResourceLimits()
@@ -141,7 +139,6 @@ class ShellServer(BuiltinServer):
         return name in ("read", "stop")
 
     def access(self, offered: Collection[str]) -> Access:
-        """Return what a command finds in the sandbox; trying the isolations out blocks."""
         self._isolation = self._isolation or sandbox.best_isolation()
         if self.problem() is not None:
             return Access()
@@ -171,8 +168,7 @@ class ShellServer(BuiltinServer):
         return None
 
     def extra_permissions(self, name: str, arguments: dict[str, Any]) -> list[ExtraPermission]:
-        """Return that a command is to change git's data or to reach hosts, or a patch what runs
-        later."""
+        """Return that a command changes git's data or reaches hosts, or a patch what runs later."""
         if name != "exec":
             return self._input_permissions(arguments) if name == "write" else []
         if patch := self._patch_arguments(arguments):
@@ -232,7 +228,6 @@ class ShellServer(BuiltinServer):
         return f"{self._folder(arguments.get('workdir') or '.')}$ {line}"
 
     def requirements(self, name: str, arguments: dict[str, Any]) -> list[Requirement] | None:
-        """Return which commands run and which folders are written. Raises ToolError, OnceOnlyError."""
         if name == "write":
             return [_input_requirement(self._background_command(arguments))]
         if name != "exec":
@@ -263,8 +258,7 @@ class ShellServer(BuiltinServer):
         self.background.end_conversation(conversation, successor)
 
     async def call(self, name: str, arguments: dict[str, Any]) -> str | StructuredText:
-        """Run a command, or apply a patch; read, write to or stop one in the background. Raises
-        ToolError."""
+        """Run a command, or apply a patch; read, write to or stop one in the background."""
         if name != "exec":
             return await self._call_background(name, arguments)
         if patch := self._patch_arguments(arguments):
@@ -301,8 +295,7 @@ class ShellServer(BuiltinServer):
             self.audit.record(self.name, name, json.dumps(arguments), **details)
             if not ended:  # interrupted: there will not be a result that could name it
                 output.notify([*_listed_changes(guard.changes), *guard.notes])
-        notes = guard.notes
-        notes = [*notes, *self._explain_refusal(guard, output.text()), *command.refused]
+        notes = [*guard.notes, *self._explain_refusal(guard, output.text()), *command.refused]
         ended, structured = "\n".join([ended, *notes]), {"changes": guard.changes}
         if not is_done:
             raise ToolError(ended, output.text(), structured)
@@ -331,13 +324,11 @@ class ShellServer(BuiltinServer):
         network: NetworkAccess,
         arguments: dict[str, Any],
     ) -> StructuredText:
-        line = display_line(words)
-        entry = self.background.reserve(conversation_id.get(), line, network)
+        entry = self.background.reserve(conversation_id.get(), display_line(words), network)
         command = self._new_command(words, entry.add)
         try:
-            await command.start(
-                self._line(command, folder, guard, network), folder, takes_input=True
-            )
+            line = self._line(command, folder, guard, network)
+            await command.start(line, folder, takes_input=True)
         except BaseException:
             self.background.drop(entry)
             await asyncio.shield(command.end())
@@ -350,9 +341,8 @@ class ShellServer(BuiltinServer):
             return "\n".join(guard.notes)
 
         self.background.follow(entry, clean_up)
-        id = entry.id
         text = await self.background.read(entry, FIRST_READ_SECONDS)
-        return StructuredText(text, {"id": id, "running": not entry.ended})
+        return StructuredText(text, {"id": entry.id, "running": not entry.ended})
 
     async def _call_background(self, name: str, arguments: dict[str, Any]) -> str:
         entry = self._background_command(arguments)
@@ -390,8 +380,7 @@ class ShellServer(BuiltinServer):
         return [f"[{note}]"]
 
     def _patch_arguments(self, arguments: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the arguments of the files server's tool, which takes paths from its own root; None:
-        the command is not a patch."""
+        """Return the arguments of the files server's tool, whose root is its own; None: not a patch."""
         if (patch := _patch_in(arguments["cmd"])) is None:
             return None
         folder = self._folder(arguments.get("workdir") or ".")

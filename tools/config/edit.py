@@ -14,7 +14,7 @@ from tools.config.servers import ConfigError, ServerConfig
 
 def server_names(path: Path) -> set[str]:
     """Return the names of the servers in a file, which need not exist. Raises ConfigError."""
-    return set(_servers(_read(path), path))
+    return set(servers_table(_read(path)))
 
 
 def add(path: Path, entries: Mapping[str, Any], *, replace: bool = False) -> None:
@@ -60,27 +60,19 @@ class _AllVariablesSet(dict[str, str]):
 
 
 def _read(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        return {"mcpServers": {}}
+    """Return what is in a file, with a table of servers, be it empty. Raises ConfigError."""
     try:
-        data = load_json(path)
+        data = load_json(path) if path.exists() else {}
     except ConfigError as error:
         load_json(path, without_comments)  # raises the same error, unless these are the reason
         raise ConfigError(
             f"{path} has comments or trailing commas, so change it by hand"
         ) from error
-    if not isinstance(data, dict):
+    if isinstance(data, dict) and servers_table(data) is None:
+        data["mcpServers"] = {}
+    if not isinstance(data, dict) or not isinstance(servers_table(data), dict):
         raise ConfigError(f'{path} has no "mcpServers" object')
     return data
-
-
-def _servers(data: dict[str, Any], path: Path) -> dict[str, Any]:
-    if servers_table(data) is None:
-        data["mcpServers"] = {}
-    servers = servers_table(data)
-    if not isinstance(servers, dict):
-        raise ConfigError(f'{path} has no "mcpServers" object')
-    return servers
 
 
 @contextlib.contextmanager
@@ -89,7 +81,7 @@ def _changing(path: Path) -> Iterator[dict[str, Any]]:
     try:
         with private_files.locked(path):
             data = _read(path)
-            yield _servers(data, path)
+            yield servers_table(data)
             text = json.dumps(data, indent=2, ensure_ascii=False) + "\n"
             private_files.write_text(path, text)
     except OSError as error:

@@ -29,19 +29,17 @@ class McpFile:
     """A server whose entry is wrong has a ``problem``, the predicate of a sentence about it."""
     approve: dict[str, Rule]
     """Rules by ``server`` or ``server.tool``, for built-in servers too."""
-    data: dict[str, Any]
-
-    def entries(self) -> dict[str, Any]:
-        return servers_table(self.data)
+    entries: dict[str, Any]
 
 
 def read_file(path: Path, env: Mapping[str, str]) -> McpFile:
     """Read a file; raises ConfigError if it is of no use. ``env``: of `folder_environment`."""
     data = load_json(path, without_comments)
-    if not isinstance(data, dict) or not isinstance(servers_table(data), dict):
+    entries = servers_table(data) if isinstance(data, dict) else None
+    if not isinstance(entries, dict):
         raise ConfigError(f'{path} has no "mcpServers" object')
     servers = []
-    for name, entry in servers_table(data).items():
+    for name, entry in entries.items():
         if not isinstance(entry, dict) and name.startswith(("_", "$", "/")):
             continue  # a comment
         try:
@@ -51,7 +49,7 @@ def read_file(path: Path, env: Mapping[str, str]) -> McpFile:
                 log.warning("%s: %s is not understood in %s", name, server.ignored, path)
         except ConfigError as error:
             servers.append(ServerConfig(name, problem=f"cannot be used: {path}: {error}"))
-    return McpFile(path, servers, _approval_rules(path, data), data)
+    return McpFile(path, servers, _approval_rules(path, data), entries)
 
 
 def own_servers(file: McpFile) -> list[ServerConfig]:
@@ -59,7 +57,7 @@ def own_servers(file: McpFile) -> list[ServerConfig]:
     ``${workspaceFolder}`` in the working folder, unless their command would take code from it."""
     servers = []
     for server in file.servers:
-        names_folder = "${workspaceFolder" in json.dumps(file.entries().get(server.name))
+        names_folder = "${workspaceFolder" in json.dumps(file.entries.get(server.name))
         takes_code = server.runs_package or "-m" in server.args
         if not server.cwd and (takes_code or not names_folder):
             server = replace(server, start_folder=file.path.parent)
@@ -76,12 +74,10 @@ def read_servers(path: Path, env: Mapping[str, str]) -> list[ServerConfig]:
     return servers
 
 
-def folder_environment(
-    folder: Path, environment: Mapping[str, str] = os.environ
-) -> Mapping[str, str]:
+def folder_environment(folder: Path, env: Mapping[str, str] = os.environ) -> Mapping[str, str]:
     """Return the variables that entries may name, with those that VS Code and Cursor add."""
     return {
-        **environment,
+        **env,
         "workspaceFolder": str(folder),
         "workspaceFolderBasename": folder.name,
         "userHome": str(Path.home()),
@@ -108,17 +104,15 @@ def object_at(about: Mapping[str, Any], key: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def load_json(
-    path: Path, prepare: Callable[[str], str] = str, max_bytes: int = MAX_FILE_BYTES
-) -> Any:
+def load_json(path: Path, prepare: Callable[[str], str] = str, limit: int = MAX_FILE_BYTES) -> Any:
     """Read JSON that ``prepare`` makes of a file; raises ConfigError, with a syntax error's place."""
     try:
         if path.is_fifo() and path.parts[:2] != ("/", "dev"):  # the shell's <(…) has a writer
             raise ConfigError(f"{path} is a pipe")
         with path.open("rb") as file:
-            data = file.read(max_bytes + 1)
-        if len(data) > max_bytes:
-            raise ConfigError(f"{path} is longer than {max_bytes >> 20} MiB")
+            data = file.read(limit + 1)
+        if len(data) > limit:
+            raise ConfigError(f"{path} is longer than {limit >> 20} MiB")
         return json.loads(prepare(data.decode("utf-8-sig")))
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None

@@ -64,13 +64,10 @@ def find_project(root: Path, env: Mapping[str, str] = os.environ) -> ProjectConf
                 continue  # only the name with the dot is MCP's own; the other may be anything
             broken = ServerConfig(name, from_project=True, problem=f"cannot be used: {error}")
             return ProjectConfig(path, [broken], "", {})
-        entries = file.entries()
-        text = json.dumps(entries, sort_keys=True)
+        text = json.dumps(file.entries, sort_keys=True)
         digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-        servers = [
-            _project_server(server, path, entries.get(server.name)) for server in file.servers
-        ]
-        return ProjectConfig(path, servers, digest, entries)
+        servers = [_project_server(s, path, file.entries.get(s.name)) for s in file.servers]
+        return ProjectConfig(path, servers, digest, file.entries)
     return None
 
 

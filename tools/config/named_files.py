@@ -57,7 +57,7 @@ def server_files(root: Path, servers: Iterable[ServerConfig]) -> NamedFiles:
         named = {folder}
         for word in _words(server):
             path = Path(os.path.abspath(folder / word))  # noqa: PTH100 - follows no links
-            if takes_paths or "/" in word or "." in word or _exists(path):
+            if takes_paths or "/" in word or "." in word or os.path.lexists(path):
                 named.add(path)
             runs_python |= _PYTHON.match(path.name) is not None
         if server.runs_package:
@@ -81,7 +81,7 @@ def named_paths(server: ServerConfig, folder: Path) -> Iterator[Path]:
     scripts: what it may read in the sandbox. ``folder``: where it starts; not read for its own sake."""
     for word in _words(server):
         path = Path(os.path.abspath(folder / word))  # noqa: PTH100 - follows no links
-        if path == folder or not _exists(path):
+        if path == folder or not os.path.lexists(path):
             continue
         yield path
         if path.is_file() and _is_script(path) and path.parent != server.start_folder:
@@ -174,22 +174,18 @@ def _with_surroundings(path: Path, root: Path) -> Iterator[Path]:
                     yield script.parent
 
 
-def _exists(path: Path) -> bool:
-    try:
-        return os.path.lexists(path)
-    except ValueError:  # a NUL
-        return False
-
-
 def _is_script(path: Path) -> bool:
     """Return whether a file is one by its name or its first line; a missing one, by its name."""
-    if path.suffix in SCRIPT_SUFFIXES:
-        return True
+    return path.suffix in SCRIPT_SUFFIXES or _beginning(path, 2) == b"#!"
+
+
+def _beginning(path: Path, size: int) -> bytes:
+    """Read the first bytes of a regular file; none of another, or of one that cannot be read."""
     with contextlib.suppress(OSError):
         if stat.S_ISREG(path.stat().st_mode):
             with path.open("rb") as file:
-                return file.read(2) == b"#!"
-    return False
+                return file.read(size)
+    return b""
 
 
 def _imported_modules(root: Path, scripts: Iterable[Path]) -> frozenset[str]:
@@ -208,15 +204,8 @@ def _imported_modules(root: Path, scripts: Iterable[Path]) -> frozenset[str]:
 
 
 def _imports(script: Path) -> set[str]:
-    try:
-        if not stat.S_ISREG(script.stat().st_mode):
-            return set()
-        with script.open("rb") as file:
-            text = file.read(MAX_SCRIPT_BYTES).decode("utf-8", "replace")
-    except OSError:
-        return set()
     names = set[str]()
-    for match in _IMPORT.finditer(text):
+    for match in _IMPORT.finditer(_beginning(script, MAX_SCRIPT_BYTES).decode("utf-8", "replace")):
         parts = (match[1] or match[2]).split(",")
         names |= {part.split()[0].partition(".")[0] for part in parts if part.strip()}
     return names

@@ -27,13 +27,9 @@ _VARIABLE = re.compile(r"\$\{(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<d
 _URL_PASSWORD = re.compile(r"(?<=//)([^/@:]*:)[^/@]+(?=@)")
 _FOREIGN = re.compile(r"\$\{(?:input|command|config|file):[^}]*\}")
 _TYPES: dict[str, Literal["", "stdio", "http", "sse"]] = {
-    "stdio": "stdio",
-    "http": "http",
-    "sse": "sse",
-    "streamablehttp": "http",
-    "local": "stdio",
+    "stdio": "stdio", "local": "stdio", "http": "http", "streamablehttp": "http", "sse": "sse",
     "remote": "",
-}
+}  # fmt: skip
 _TIMEOUT_KEYS = (
     *("startup_timeout_sec", "startup_timeout_ms", "startup_timeout"),
     *("tool_timeout_sec", "tool_timeout_ms", "timeout"),
@@ -46,12 +42,7 @@ _ENV_LINE = re.compile(
 )
 _FLAG_KEYS = ("enabled", "required", "disabled", "trust", "constrain", "public")
 _RULES: dict[str, Rule] = {rule: rule for rule in get_args(Rule)}
-_CODEX_MODES: dict[str, Rule] = {
-    "auto": "auto",
-    "writes": "auto",
-    "prompt": "ask",
-    "approve": "allow",
-}
+_MODES: dict[str, Rule] = {"auto": "auto", "writes": "auto", "prompt": "ask", "approve": "allow"}
 """Values of Codex's ``default_tools_approval_mode``."""
 _OAUTH_TEXTS = ("client_id", "client_secret", "client_metadata_url", "grant_type")
 _OAUTH_KEYS = (*_OAUTH_TEXTS, "scopes", "redirect_port")
@@ -215,9 +206,8 @@ class _EntryReader:
             with path.open("rb") as file:
                 text = file.read(MAX_ENV_FILE_BYTES).decode("utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(
-                f"has an envFile that cannot be read: {describe_cause(error)}"
-            ) from None
+            why = describe_cause(error)
+            raise ConfigError(f"has an envFile that cannot be read: {why}") from None
         variables = {}
         for variable, double, single, bare in _ENV_LINE.findall(text):
             bare = re.sub(r"(?:^|\s+)#.*", "", bare).strip()
@@ -316,7 +306,7 @@ class _EntryReader:
     def _rules(self, trust: bool) -> dict[str, Rule]:
         rules: dict[str, Rule] = {"": "allow"} if trust else {}
         if (mode := self._entry.get("default_tools_approval_mode")) is not None:
-            rules[""] = _rule("default_tools_approval_mode", mode, _CODEX_MODES)
+            rules[""] = _rule("default_tools_approval_mode", mode, _MODES)
         if "approve" in self._entry:
             rules[""] = _rule("approve", self._entry["approve"], _RULES)
         for key in ("autoApprove", "alwaysAllow"):
@@ -331,9 +321,7 @@ class _EntryReader:
             return server
         if isinstance(tools, list):
             return replace(server, enabled_tools=self._texts("tools"))
-        if not isinstance(tools, dict) or not all(
-            isinstance(v, dict | bool) for v in tools.values()
-        ):
+        if not isinstance(tools, dict) or {*map(type, tools.values())} - {dict, bool}:
             raise ConfigError("tools must be a list of names, or map names to settings")
         times, rules = dict(server.tool_timeouts), dict(server.rules)
         disabled = list(server.disabled_tools)
@@ -346,7 +334,7 @@ class _EntryReader:
             if "approve" in settings:
                 rules[name] = _rule("approve", settings["approve"], _RULES)
             elif "approval_mode" in settings:
-                rules[name] = _rule("approval_mode", settings["approval_mode"], _CODEX_MODES)
+                rules[name] = _rule("approval_mode", settings["approval_mode"], _MODES)
             if settings.get("enabled", True) is not True:
                 disabled.append(name)
         return replace(server, tool_timeouts=times, rules=rules, disabled_tools=tuple(disabled))

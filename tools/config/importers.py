@@ -34,12 +34,7 @@ _REFERENCES: dict[str, tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] =
     "opencode": (re.compile(r"\{env:([^}]*)\}"), lambda match: match[1].strip()),
 }
 """By client: its references to variables, and the variable's name for each."""
-_TABLES = {
-    "Zed": "context_servers",
-    "goose": "extensions",
-    "opencode": "mcp",
-    "Codex": "mcp_servers",
-}
+_KEYS = {"Zed": "context_servers", "goose": "extensions", "opencode": "mcp", "Codex": "mcp_servers"}
 _RULE_NAMES = {"Claude Code": ("mcp__", "__"), "Zed": ("mcp:", ":"), "opencode": ("", "_")}
 """By client: the text before a server's name in its rules, and the one between it and a tool's."""
 _OWN_TYPES = ("builtin", "platform", "frontend", "inline_python")
@@ -134,9 +129,8 @@ def _imported(client: str, written: Any) -> tuple[dict[str, Any], list[str]]:
         for key in IMPORTED_KEYS
         if values.get(key) or (key == "enabled_tools" and values.get(key) is not None)
     }
-    return entry, plain.unknown + [
-        key for key in values if key not in IMPORTED_KEYS and values[key]
-    ]
+    left_out = [key for key in values if key not in IMPORTED_KEYS and values[key]]
+    return entry, plain.unknown + left_out
 
 
 def _disable_tool(entry: dict[str, Any], tool: str) -> None:
@@ -166,7 +160,7 @@ def _servers(client: str, path: Path, data: dict[str, Any]) -> dict[str, Any]:
     for holder in (data, *object_at(data, "projects").values()):
         if not isinstance(holder, dict):
             continue
-        table = holder.get(_TABLES[client]) if client in _TABLES else servers_table(holder)
+        table = holder.get(_KEYS[client]) if client in _KEYS else servers_table(holder)
         if client == "opencode" and object_at(table or {}, "servers"):
             table = holder["mcp"]["servers"]
         if not isinstance(table or {}, dict):
@@ -180,8 +174,7 @@ def _servers(client: str, path: Path, data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _denials(client: str, path: Path, data: dict[str, Any]) -> list[str]:
-    """Return what a client's rules outside the servers' entries forbid: servers, and tools as the
-    client names them. Raises ConfigError."""
+    """Return what a client's rules outside the entries forbid: servers, and tools as it names them."""
     rules: Any = None
     match client:
         case "Claude Code":
@@ -200,10 +193,8 @@ def _denials(client: str, path: Path, data: dict[str, Any]) -> list[str]:
         case "Zed":
             rules = object_at(object_at(object_at(data, "agent"), "tool_permissions"), "tools")
     if isinstance(rules, dict):
-        defaults = {
-            name: object_at(rules, name).get("default", rule) for name, rule in rules.items()
-        }
-        rules = [name for name, rule in defaults.items() if rule is False or rule == "deny"]
+        named = {name: object_at(rules, name).get("default", rule) for name, rule in rules.items()}
+        rules = [name for name, rule in named.items() if rule is False or rule == "deny"]
     return [rule for rule in rules if isinstance(rule, str)] if isinstance(rules, list) else []
 
 

@@ -130,9 +130,8 @@ class Installation:
         env = made._pairs(_objects(package, "environmentVariables"))
         if program == "docker":  # docker passes on only the variables that are named
             words = [*(word for variable in env for word in ("-e", variable)), *words]
-        made.entry = {"command": program, "args": [*arguments, *words]} | (
-            {"env": env} if env else {}
-        )
+        made.entry = {"command": program, "args": [*arguments, *words]}
+        made.entry |= {"env": env} if env else {}
         return made
 
     @classmethod
@@ -211,13 +210,10 @@ def _objects(about: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
 def _read_server(item: Mapping[str, Any]) -> RegistryServer:
     data = object_at(item, "server")
     status = object_at(object_at(item, "_meta"), _META).get("status", "active")
-    return RegistryServer(
-        clean_line(str(data.get("name") or "")),
-        clean_line(str(data.get("version") or "")),
-        clean_line(str(data.get("description") or "")),
-        clean_line(str(status)),
-        data,
+    name, version, description = (
+        clean_line(str(data.get(key) or "")) for key in ("name", "version", "description")
     )
+    return RegistryServer(name, version, description, clean_line(str(status)), data)
 
 
 def _get(registry: str, path: str, query: Mapping[str, str]) -> dict[str, Any]:

@@ -165,7 +165,6 @@ class ServerConfig:
         return self.tool_timeouts.get(tool, self.tool_timeout_sec)
 
     def rule(self, tool: str) -> Rule | None:
-        """Return the rule for a tool, or the one for all tools; None if there is neither."""
         return self.rules.get(tool) or self.rules.get("")
 
 

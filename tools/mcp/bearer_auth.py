@@ -3,7 +3,6 @@ only callers can ask the person, unless the settings say that the client logs in
 
 import logging
 import re
-from collections.abc import AsyncGenerator
 
 import httpx2
 from mcp.client.auth.utils import (
@@ -14,7 +13,7 @@ from mcp.client.auth.utils import (
 from mcp.shared.auth import OAuthToken
 
 from tools.mcp.login import LoginChallenge, LoginDialog
-from tools.mcp.stored_login import StoredLogin, oauth_error
+from tools.mcp.stored_login import AuthFlow, StoredLogin, oauth_error
 
 log = logging.getLogger(__name__)
 
@@ -31,9 +30,7 @@ LOST_GRANT_ERRORS = (
 class BearerAuth(StoredLogin):
     """The authentication of the requests to one server; without a stored login it sends nothing."""
 
-    async def _auth_flow(
-        self, request: httpx2.Request
-    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+    async def _auth_flow(self, request: httpx2.Request) -> AuthFlow:
         context = self.context
         if not self._initialized:
             await self.reload()
@@ -88,12 +85,10 @@ class BearerAuth(StoredLogin):
 
 def read_challenge(response: httpx2.Response) -> LoginChallenge | None:
     """Return the login that a response asks for; None if a login would not change it."""
-    error = extract_field_from_www_auth(response, "error")
-    if response.status_code != 401 and not (
-        response.status_code == 403 and error == "insufficient_scope"
-    ):
+    status, error = response.status_code, extract_field_from_www_auth(response, "error")
+    if status != 401 and (status, error) != (403, "insufficient_scope"):
         return None
     scope = extract_scope_from_www_auth(response) or ""
     metadata = extract_resource_metadata_from_www_auth(response)
     usable = len(scope) <= MAX_SCOPE_CHARS and _SCOPES.fullmatch(scope)
-    return LoginChallenge(response.status_code, scope if usable else "", metadata)
+    return LoginChallenge(status, scope if usable else "", metadata)

@@ -3,7 +3,7 @@
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -18,7 +18,7 @@ from tools.config.servers import ServerConfig
 from tools.mcp.credentials import CredentialStore
 from tools.mcp.login import LoginChallenge, LoginDialog, LoginError
 from tools.mcp.login_page import LoginPage, serve_login_page
-from tools.mcp.stored_login import StoredLogin, json_object, oauth_error
+from tools.mcp.stored_login import AuthFlow, StoredLogin, json_object, oauth_error
 from tools.sanitize import clean_line
 
 MAX_REASON_CHARS = 300
@@ -125,9 +125,7 @@ class _LoginFlow(StoredLogin):
         self._bound_issuer = context.client_info.issuer if context.client_info else None
         self._initialized = True
 
-    async def _auth_flow(
-        self, request: httpx2.Request
-    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+    async def _auth_flow(self, request: httpx2.Request) -> AuthFlow:
         flow = super()._auth_flow(request)
         try:
             await anext(flow)  # the request itself, which is not sent

@@ -10,6 +10,7 @@ import codecs
 import logging
 import os
 import signal
+from asyncio.subprocess import Process, SubprocessStreamProtocol
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from importlib import import_module
@@ -47,9 +48,8 @@ _INHERITED_VARIABLES = (
     *("http_proxy", "https_proxy", "all_proxy", "no_proxy"),
 )
 
-Streams = tuple[
-    MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]
-]
+Item = SessionMessage | Exception
+Streams = tuple[MemoryObjectReceiveStream[Item], MemoryObjectSendStream[SessionMessage]]
 
 
 class StdioTransport(Transport):
@@ -61,7 +61,7 @@ class StdioTransport(Transport):
         self._shared, self._stderr = sandbox, bytearray()
         self._foreign_output = ""
         """The first line of its stdout that was not a message, shortened."""
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: Process | None = None
         self._bytes_read = 0
         """From its stdout and stderr."""
         self._has_sent_message = False
@@ -96,9 +96,7 @@ class StdioTransport(Transport):
         if self.cutoff_reason:
             reason = f"was cut off: {self.cutoff_reason}"
         elif code is not None and has_ended:
-            ending = (
-                f"ended with exit code {code}" if code >= 0 else f"was killed by signal {-code}"
-            )
+            ending = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
             reason = ending + reason.removeprefix("ended")
         output = "" if self.was_ready else self._foreign_output
         reason += exit_hint(self.stderr, self.config.env, output)
@@ -117,7 +115,7 @@ class StdioTransport(Transport):
         else:
             line = await asyncio.to_thread(sandboxed.command)
             env, folder = sandboxed.environment(dict(self.config.env)), sandboxed.start_folder
-        process = asyncio.subprocess.Process(
+        process = Process(
             *await loop.subprocess_exec(
                 _ProcessProtocol,
                 *line,
@@ -134,7 +132,7 @@ class StdioTransport(Transport):
             process_groups.active_groups.add(process.pid)
         else:
             sandboxed.follow()  # its supervisor ends it when we do, however that is
-        to_us, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        to_us, incoming = anyio.create_memory_object_stream[Item](0)
         outgoing, from_us = anyio.create_memory_object_stream[SessionMessage](0)
         try:
             async with anyio.create_task_group() as group:
@@ -167,11 +165,7 @@ class StdioTransport(Transport):
         make: Callable[..., SandboxedServer] = sandboxed.SandboxedServer
         return await asyncio.to_thread(make, self.config, self._shared or sandboxed.ServerSandbox())
 
-    async def _read(
-        self,
-        process: asyncio.subprocess.Process,
-        to_us: MemoryObjectSendStream[SessionMessage | Exception],
-    ) -> None:
+    async def _read(self, process: Process, to_us: MemoryObjectSendStream[Item]) -> None:
         assert process.stdout is not None
         throttle, line = limits.Throttle(), bytearray()
         try:
@@ -221,9 +215,7 @@ class StdioTransport(Transport):
         return [message for message in bounded if message]
 
     async def _write(
-        self,
-        process: asyncio.subprocess.Process,
-        from_us: MemoryObjectReceiveStream[SessionMessage],
+        self, process: Process, from_us: MemoryObjectReceiveStream[SessionMessage]
     ) -> None:
         assert process.stdin is not None
         with from_us, suppress(OSError):
@@ -238,7 +230,7 @@ class StdioTransport(Transport):
                 await process.stdin.drain()
         self.ended.set()  # it closed its stdin: of no more use
 
-    async def _watch_stderr(self, process: asyncio.subprocess.Process) -> None:
+    async def _watch_stderr(self, process: Process) -> None:
         assert process.stderr is not None
         while chunk := await process.stderr.read(1 << 16):
             self._bytes_read += len(chunk)
@@ -247,7 +239,7 @@ class StdioTransport(Transport):
             log.debug("%s: %s", self.config.name, chunk.decode(errors="replace").rstrip())
 
 
-class _ProcessProtocol(asyncio.subprocess.SubprocessStreamProtocol):
+class _ProcessProtocol(SubprocessStreamProtocol):
     """Ends the streams with the process, also while a child of its own holds the pipes open."""
 
     _server: asyncio.SubprocessTransport
@@ -295,7 +287,7 @@ def environment(config: ServerConfig) -> dict[str, str]:
     return inherited | dict(config.env)
 
 
-async def _terminate(process: asyncio.subprocess.Process, *, polite: bool) -> None:
+async def _terminate(process: Process, *, polite: bool) -> None:
     """Close stdin, wait if ``polite``, SIGTERM, wait, SIGKILL, as MCP specifies
     (https://modelcontextprotocol.io/specification/2025-06-18/basic/lifecycle#stdio)."""
     assert process.stdin is not None

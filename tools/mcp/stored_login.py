@@ -3,9 +3,10 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
+import httpx2
 from mcp.client.auth import OAuthClientProvider
 from mcp.shared.auth import (
     OAuthClientInformationFull,
@@ -20,6 +21,7 @@ from pydantic_core import from_json
 from tools.config.servers import ServerConfig
 from tools.mcp.credentials import CredentialStore
 
+AuthFlow = AsyncGenerator[httpx2.Request, httpx2.Response]
 RENEWAL_MARGIN_SECONDS = 30.0
 """Time before its expiry at which a token is renewed."""
 RENEWAL_WAITS, RENEWAL_WAIT_SECONDS = 300, 0.1
@@ -64,10 +66,8 @@ class StoredLogin(OAuthClientProvider):
             context.token_expiry_time = self.stored.get("expires_at")
             if (metadata := self.stored.get("metadata")) is not None:
                 context.oauth_metadata = OAuthMetadata.model_validate(metadata)
-            if (resource := self.stored.get("resource")) is not None:
-                context.protected_resource_metadata = ProtectedResourceMetadata.model_validate(
-                    resource
-                )
+            if (data := self.stored.get("resource")) is not None:
+                context.protected_resource_metadata = ProtectedResourceMetadata.model_validate(data)
 
     async def _save(self) -> None:
         await asyncio.to_thread(self._credentials.save, self._url, self.stored)
@@ -106,14 +106,13 @@ class StoredLogin(OAuthClientProvider):
         context = self.context
         # The secret of a client that someone registered stays where they wrote it.
         hidden = {"client_secret"} if self._config.oauth.client_id else None
-        for key, value in (
+        for key, part in (
             ("metadata", context.oauth_metadata),
             ("resource", context.protected_resource_metadata),
             ("client", context.client_info),
         ):
-            self.stored[key] = value and value.model_dump(
-                mode="json", exclude_none=True, exclude=hidden
-            )
+            dump = part and part.model_dump(mode="json", exclude_none=True, exclude=hidden)
+            self.stored[key] = dump
         await self._save()
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:

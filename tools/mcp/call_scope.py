@@ -57,15 +57,13 @@ class CallScope:
         self._last_report = 0.0
         self._output_room = MAX_OUTPUT_CHARS
         self.elicitations = 0
-        """Questions that the server has asked."""
         self.notes: list[str] = []
         """Sentences for the model, to be appended to the result."""
 
     async def __aenter__(self) -> Self:
         await self._timeout.__aenter__()
-        self._last_deadline = (
-            asyncio.get_running_loop().time() + (self._seconds or 0) * MAX_TIMEOUTS
-        )
+        now = asyncio.get_running_loop().time()
+        self._last_deadline = now + (self._seconds or 0) * MAX_TIMEOUTS
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -129,8 +127,9 @@ class CallScope:
             result = await self._wait_for(ask(request)) or ElicitationResult("cancel")
         if result.action != "accept":
             message = request.message[:500]
-            note = f"[The server asked the user: {message!r}; {why}, so it was declined.]"
-            self.notes.append(note)
+            self.notes.append(
+                f"[The server asked the user: {message!r}; {why}, so it was declined.]"
+            )
         return result
 
     async def sample(self, request: SamplingRequest) -> SamplingResult | None:

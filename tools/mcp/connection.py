@@ -25,6 +25,7 @@ import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import anyio
@@ -68,6 +69,7 @@ _LIST_CHANGES = (
 )
 
 V = TypeVar("V")
+OnReady = Callable[[list[Tool]], None]
 ConnectMode = Literal["", "newest", "sse"]
 """newest: the newest version without a handshake, for a server that ends when it is sent one."""
 _current_scope: ContextVar[CallScope | None] = ContextVar("current_scope", default=None)
@@ -109,12 +111,12 @@ class Connection:
         self._resource_tools: frozenset[str] = frozenset()
         """Names of the tools that we add for the server's resources."""
 
-    async def run(self, on_ready: Callable[[list[Tool]], None]) -> str:
+    async def run(self, on_ready: OnReady) -> str:
         """Connect, call ``on_ready`` with the tools, also when they change, and stay until `stop` or
         the server's end; returns why, as the predicate of a sentence."""
         return self.config.hide_headers(await self._run(on_ready))
 
-    async def _run(self, on_ready: Callable[[list[Tool]], None]) -> str:
+    async def _run(self, on_ready: OnReady) -> str:
         timeout = self.config.startup_timeout_sec
         tasks: list[asyncio.Task[None]] = []
         try:
@@ -182,14 +184,12 @@ class Connection:
             return await self._request(handlers, self._list_resources)
         if name == listing.READ_RESOURCE and name in self._resource_tools:
             if not (uri := str(arguments.get("uri") or "")):
-                return self._failure(
-                    f"refused the call of {name}: uri is required", T.INVALID_PARAMS
-                )
+                reason = f"refused the call of {name}: uri is required"
+                return self._failure(reason, T.INVALID_PARAMS)
             return await self._request(handlers, lambda _: self._read_resource(uri), name)
         known = self._listed
-        result = await self._request(
-            handlers, lambda scope: self._call_tool(name, arguments, scope), name
-        )
+        call = partial(self._call_tool, name, arguments)
+        result = await self._request(handlers, call, name)
         # A notification that came before the result is handled in a task of its own.
         await asyncio.sleep(0)
         with contextlib.suppress(TimeoutError):
@@ -210,9 +210,8 @@ class Connection:
         except SessionLostError as error:
             result = self._failure(f"lost the session: it {error}", T.CONNECTION_CLOSED)
         except LoginRequiredError as required:
-            result = self._failure(
-                self.transport.describe_challenge(required.challenge), T.INTERNAL_ERROR
-            )
+            reason = self.transport.describe_challenge(required.challenge)
+            result = self._failure(reason, T.INTERNAL_ERROR)
         if not values:
             raise ValueError(result.text)
         return values[0]
@@ -262,9 +261,8 @@ class Connection:
         self, name: str, arguments: dict[str, Any], scope: CallScope
     ) -> ToolResult:
         try:
-            result = await self._connected_client().call_tool(
-                name, arguments, progress_callback=scope.progress
-            )
+            client = self._connected_client()
+            result = await client.call_tool(name, arguments, progress_callback=scope.progress)
         except MCPError as error:
             if error.code != T.URL_ELICITATION_REQUIRED:
                 raise
@@ -276,8 +274,7 @@ class Connection:
                 raise
             return self._failure(await self._show_pages(pages, scope), error.code)
         content = [
-            block.model_dump(mode="json", by_alias=True, exclude_none=True)
-            for block in result.content
+            b.model_dump(mode="json", by_alias=True, exclude_none=True) for b in result.content
         ]
         structured, failed = structured_content(result), bool(result.is_error)
         schema = self._mender.output_schemas.get(name)
@@ -343,8 +340,7 @@ class Connection:
         return self._failure(reason, error.code)
 
     def _needs_newer_version(self, error: MCPError) -> bool:
-        """Return whether the tool asked the person by a result that older versions do not have, as
-        FastMCP 4 says in its error."""
+        """Return whether the tool asked by a result of newer versions, as FastMCP 4's error says."""
         is_fixed = self.config.protocol or self.protocol >= LISTEN_VERSION
         return not is_fixed and "InputRequiredResult" in error.message
 
@@ -377,20 +373,19 @@ class Connection:
         return client
 
     async def _list_tools(self, client: NegotiatingClient) -> list[Tool]:
-        tools, self._resource_tools = await listing.list_tools(
-            client, self.config.name, self._mender
-        )
-        self.skipped = dict(self._mender.skipped)
+        config, mender = self.config, self._mender
+        tools, self._resource_tools = await listing.list_tools(client, config.name, mender)
+        self.skipped = dict(mender.skipped)
         instructions = clean_text(client.instructions or "", MAX_INSTRUCTION_CHARS)
         tools = [
-            replace(tool, constrained=self.config.constrain, server_instructions=instructions)
+            replace(tool, constrained=config.constrain, server_instructions=instructions)
             for tool in tools
         ]
-        self._listed = {tool.name: tool for tool in tools if self.config.offers(tool.name)}
+        self._listed = {tool.name: tool for tool in tools if config.offers(tool.name)}
         return tools
 
     def _watch_lists(
-        self, client: NegotiatingClient, on_ready: Callable[[list[Tool]], None]
+        self, client: NegotiatingClient, on_ready: OnReady
     ) -> list[asyncio.Task[None]]:
         if self.config.builtin:
             return []
@@ -403,9 +398,7 @@ class Connection:
             tasks.append(self._listen(client))
         return [asyncio.create_task(task) for task in tasks]
 
-    async def _relist(
-        self, client: NegotiatingClient, on_ready: Callable[[list[Tool]], None]
-    ) -> None:
+    async def _relist(self, client: NegotiatingClient, on_ready: OnReady) -> None:
         while True:
             await self._lists_changed.wait()
             self._lists_changed.clear()
@@ -431,9 +424,7 @@ class Connection:
 
     # --- the server's requests, in the MCP SDK's types; the call that each belongs to answers it ---
 
-    async def _elicit(
-        self, context: Any, params: T.ElicitRequestParams
-    ) -> T.ElicitResult | T.ErrorData:
+    async def _elicit(self, context: Any, params: T.ElicitRequestParams) -> T.ElicitResult:
         schema = url = None
         if isinstance(params, T.ElicitRequestURLParams):
             url = params.url

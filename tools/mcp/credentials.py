@@ -4,7 +4,6 @@ import contextlib
 import importlib
 import json
 import logging
-from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -60,14 +59,11 @@ class CredentialStore:
                 data[url] = credentials
             private_files.write_text(self._path, json.dumps(data, indent=1))
 
-    @contextlib.contextmanager
-    def renewing(self) -> Iterator[None]:
+    def renewing(self) -> contextlib.AbstractContextManager[None]:
         """Be the only program that renews a login. Raises BlockingIOError if another does, OSError."""
         if self._path is None:
-            yield
-            return
-        with private_files.locked(self._path.with_name("renewal"), wait=False):
-            yield
+            return contextlib.nullcontext()
+        return private_files.locked(self._path.with_name("renewal"), wait=False)
 
     def _save_in_keyring(self, url: str, credentials: dict[str, Any]) -> bool:
         try:

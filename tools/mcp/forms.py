@@ -191,14 +191,9 @@ class Form:
         schema = schema or {}
         properties, required = schema.get("properties"), schema.get("required")
         names = required if isinstance(required, list) else ()
-        return cls(
-            tuple(
-                _read_field(str(name), *_resolve(about, schema), name in names)
-                for name, about in properties.items()
-            )
-            if isinstance(properties, dict)
-            else ()
-        )
+        items = properties.items() if isinstance(properties, dict) else ()
+        fields = (_read_field(str(k), *_resolve(about, schema), k in names) for k, about in items)
+        return cls(tuple(fields))
 
     @property
     def defaults(self) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -124,9 +125,8 @@ class Host:
 
     async def iter_started(self, names: Sequence[str]) -> AsyncIterator[str]:
         """Yield each of these servers when its start has succeeded or failed."""
-        waits = {
-            asyncio.create_task(self._servers[name].start_decided.wait()): name for name in names
-        }
+        events = {name: self._servers[name].start_decided for name in names}
+        waits = {asyncio.create_task(event.wait()): name for name, event in events.items()}
         while waits:
             done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             for wait in [wait for wait in waits if wait in done]:
@@ -136,15 +136,13 @@ class Host:
         self, text: str = "", names: Collection[str] | None = None, *, timeout: float | None = None
     ) -> None:
         """Wait for servers that a turn of these names (None: of all) needs: required ones and those
-        that ``text`` names until their start is decided, others ``timeout`` seconds and while they show
-        life."""
+        that ``text`` names until their start is decided, others ``timeout`` seconds while active."""
         async with asyncio.TaskGroup() as group:
             for name, server in self._servers.items():
-                if server.config.required or (
-                    (names is None or name in names) and _mentions(text, name)
-                ):
+                wanted = names is None or name in names
+                if server.config.required or (wanted and _mentions(text, name)):
                     group.create_task(server.start_decided.wait())
-                elif names is None or name in names:
+                elif wanted:
                     group.create_task(server.wait_idle(timeout))
 
     def count_servers(self) -> tuple[int, int]:
@@ -194,7 +192,7 @@ class Host:
         *,
         scopes: Sequence[str] = (),
     ) -> None:
-        """Log in to a server over HTTP. ``challenge``: what it asks for; None: it is asked. ``scopes``:
+        """Log in over HTTP. ``challenge``: what the server asks for; None: it is asked. ``scopes``:
         further ones. Raises LoginError."""
         # Imports the MCP SDK.
         from tools.mcp.oauth import log_in
@@ -215,10 +213,9 @@ class Host:
     async def offer_login(self, name: str, on_login: OnLogin) -> bool:
         """Ask the person for the login that a server wants which failed; return whether it was done."""
         server = self._servers[name]
-        challenge = server.challenge
-        return challenge is not None and await self._ask_login(
-            server, challenge, server.login_answers, on_login
-        )
+        if (challenge := server.challenge) is None:
+            return False
+        return await self._ask_login(server, challenge, server.login_answers, on_login)
 
     async def _ask_login(
         self,
@@ -234,10 +231,8 @@ class Host:
             if server.login_answers != known_answers:
                 return server.login_answers[-1]
             name = server.config.name
-            message = f"The server {name} {challenge.wish}."
-            request = LoginRequest(
-                name, message, lambda dialog: self.log_in(name, dialog, challenge)
-            )
+            log_in = partial(self.log_in, name, challenge=challenge)
+            request = LoginRequest(name, f"The server {name} {challenge.wish}.", log_in)
             server.login_answers += (await on_login(request),)
             return server.login_answers[-1]
 

@@ -67,9 +67,8 @@ class HttpTransport(Transport):
             ) as (incoming, outgoing):
                 yield _BoundedReceiver(incoming, self._large_messages), outgoing
         else:
-            client = self._client(
-                dict(self.config.headers), httpx2.Timeout(CONNECT_SECONDS, read=None), self.auth
-            )
+            timeout = httpx2.Timeout(CONNECT_SECONDS, read=None)
+            client = self._client(dict(self.config.headers), timeout, self.auth)
             self._connected = client
             async with (
                 client,

@@ -124,9 +124,8 @@ class BoundedBody(httpx2.AsyncByteStream):
                 size += len(chunk)
                 limits.check_size(size)
                 if loop.time() > deadline:
-                    raise limits.MessageLimitError(
-                        f"it sent one answer for more than {self._seconds:g} s"
-                    )
+                    reason = f"it sent one answer for more than {self._seconds:g} s"
+                    raise limits.MessageLimitError(reason)
                 if size > limits.LARGE_MESSAGE_BYTES:
                     await self._turn.take()
             body = b"".join(chunks)

@@ -118,28 +118,25 @@ async def list_resources(client: Client) -> list[Resource]:
     ]
     with contextlib.suppress(*UNSUPPORTED_LIST_ERRORS):
         resources += [
-            _resource(template, template.uri_template, is_template=True)
+            _resource(template, template.uri_template, template=True)
             for page in [page async for page in _pages(client.list_resource_templates)]
             for template in page.resource_templates
         ]
     return [each for each in resources if _has_proper_names(each.uri)]
 
 
-def _resource(
-    about: T.Resource | T.ResourceTemplate, uri: str, *, is_template: bool = False
-) -> Resource:
+def _resource(about: T.Resource | T.ResourceTemplate, uri: str, template: bool = False) -> Resource:
     description, mime = about.description or "", about.mime_type or ""
     name = clean_line(about.name)
     size = getattr(about, "size", None)
-    return Resource(uri, name, clean_line(description), clean_line(mime), is_template, size)
+    return Resource(uri, name, clean_line(description), clean_line(mime), template, size)
 
 
 async def read_resource(client: Client, uri: str) -> list[dict[str, Any]]:
     """Return the contents of a resource as MCP blocks."""
-    contents = (await client.read_resource(uri)).contents
+    parts = (await client.read_resource(uri)).contents
     return [
-        {"type": "resource", "resource": content.model_dump(mode="json", by_alias=True)}
-        for content in contents
+        {"type": "resource", "resource": p.model_dump(mode="json", by_alias=True)} for p in parts
     ]
 
 
@@ -147,7 +144,7 @@ async def list_prompts(client: Client) -> list[Prompt]:
     """Return the prompts; empty if the server has none."""
     if client.server_capabilities.prompts is None:
         return []
-    prompts = [
+    return [
         Prompt(
             prompt.name,
             clean_line(prompt.description or ""),
@@ -155,11 +152,7 @@ async def list_prompts(client: Client) -> list[Prompt]:
         )
         async for page in _pages(client.list_prompts)
         for prompt in page.prompts
-    ]
-    return [
-        prompt
-        for prompt in prompts
-        if _has_proper_names(prompt.name, *(name for name, _ in prompt.arguments))
+        if _has_proper_names(prompt.name, *(a.name for a in prompt.arguments or ()))
     ]
 
 

@@ -22,9 +22,7 @@ class LoginPage:
     def __init__(self) -> None:
         self.port = 0
         """The local port, once the page is served."""
-        self.result: asyncio.Future[AuthorizationCodeResult] = (
-            asyncio.get_running_loop().create_future()
-        )
+        self.result = asyncio.Future[AuthorizationCodeResult]()
         self.authorization_url = ""
         """The page that the person opens."""
 
@@ -83,11 +81,8 @@ class LoginPage:
             reason = query.get("error_description") or query["error"]
             self.result.set_exception(OAuthFlowError(f"it was refused: {reason[:300]}"))
         else:
-            self.result.set_result(
-                AuthorizationCodeResult(
-                    code=query["code"], state=query.get("state"), iss=query.get("iss")
-                )
-            )
+            fields = {key: query.get(key) for key in ("code", "state", "iss")}
+            self.result.set_result(AuthorizationCodeResult.model_validate(fields))
         return True
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -36,12 +36,7 @@ _PARTS = {
     "resource_link": ("uri", "name"),
 }
 """The fields of each type of block that it must have."""
-_BEGINNINGS = {
-    "iVBOR": "image/png",
-    "/9j/": "image/jpeg",
-    "R0lG": "image/gif",
-    "UklG": "image/webp",
-}
+_STARTS = {"iVBOR": "image/png", "/9j/": "image/jpeg", "R0lG": "image/gif", "UklG": "image/webp"}
 """Types of images by the beginning of their base64."""
 
 
@@ -78,7 +73,6 @@ class ResultMender:
             result[key] = usable
 
     def skip(self, name: str, reason: str) -> None:
-        """Note that a tool is left out."""
         name = excerpt(repr(name) if not name.isprintable() else name)
         log.warning("left out the tool %s: %s", name, reason)
         self.skipped[name] = reason
@@ -176,7 +170,7 @@ def mend_block(block: Any) -> dict[str, Any]:
             mended["text"] = as_text(block.get("text"))
         case "image" | "audio" if not isinstance(block.get("mimeType"), str):
             data = str(block.get("data"))
-            known = (name for begin, name in _BEGINNINGS.items() if data.startswith(begin))
+            known = (name for begin, name in _STARTS.items() if data.startswith(begin))
             mended["mimeType"] = next(known, "application/octet-stream")
         case "resource" if isinstance(resource := block.get("resource"), dict):
             wanted = {key: resource.get(key) for key in ("uri", "text", "blob", "mimeType")}

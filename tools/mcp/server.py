@@ -115,11 +115,8 @@ class McpServer:
         config, status = self.config, self.status
         error = self.problem() if status == "failed" else None
         names = [tool.name for tool in self._tools]
-        absent = [
-            wanted
-            for wanted in config.enabled_tools or ()
-            if not any(names_tool([wanted], name) for name in names)
-        ]
+        enabled = config.enabled_tools or ()
+        absent = [tool for tool in enabled if not any(names_tool([tool], name) for name in names)]
         if status == "ready" and absent:
             error = f"has no tool {', '.join(sorted(absent))}"
         tools = [clean_text(tool.name) for tool in self.offered_tools()]

@@ -192,9 +192,8 @@ class Policy:
         current = tool_definition(tool, config)
         if approved == current:
             return Verdict("allow", "the person allowed it before")
-        lines = difflib.unified_diff(
-            approved.splitlines(), current.splitlines(), "allowed", "now", lineterm=""
-        )
+        texts = approved.splitlines(), current.splitlines()
+        lines = difflib.unified_diff(*texts, "allowed", "now", lineterm="")
         return replace(ask, reason=CHANGED_REASON, diff="\n".join(lines))
 
     def _decide_by_rules(self, requirements: Sequence[Requirement]) -> Verdict:

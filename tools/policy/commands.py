@@ -69,9 +69,7 @@ def _collect(command: ShellCommand, script: ParsedScript, depth: int) -> None:
         return
     values = [word.value for word in command.words]
     match values:
-        case [str(shell), str(option), str(text)] if shell in SHELLS and _SCRIPT_OPTION.match(
-            option
-        ):
+        case [str(shell), str(flag), str(text)] if shell in SHELLS and _SCRIPT_OPTION.match(flag):
             for name, _ in command.variables:
                 if name not in SAFE_VARIABLES:
                     raise OnceOnlyError(f"it sets {name} for a whole script")
@@ -115,9 +113,7 @@ def _unwrapped(command: ShellCommand) -> ShellCommand | None:
             "-"
         ).isdigit() and not program.startswith("-"):
             return replace(command, words=words[3:])
-        case ["nice" | "nohup" | "command" | "time", str(program), *_] if not program.startswith(
-            "-"
-        ):
+        case ["nice" | "nohup" | "command" | "time", str(name), *_] if not name.startswith("-"):
             return replace(command, words=words[1:])
         case ["xargs", *rest]:
             at = 0
@@ -160,9 +156,8 @@ def _rule(command: ShellCommand, folder: Path, moves: bool, elsewhere: bool) -> 
 
 
 def _is_local_variable(command: ShellCommand) -> bool:
-    return not command.words and all(
-        is_local_name(name) or name in SAFE_VARIABLES for name, _ in command.variables
-    )
+    names = (name for name, _ in command.variables)
+    return not command.words and all(is_local_name(n) or n in SAFE_VARIABLES for n in names)
 
 
 def _target(target: str, folder: Path, moves: bool) -> Path:

@@ -19,9 +19,7 @@ def safety_report(host: Host, policy: Policy) -> dict[str, list[str]]:
     by_server: dict[str, list[Tool]] = {}
     for tool in host.tools():
         by_server.setdefault(tool.server, []).append(tool)
-    configs = [
-        (config, by_server[name]) for name in by_server if (config := host.server_config(name))
-    ]
+    configs = [(c, by_server[name]) for name in by_server if (c := host.server_config(name))]
     accesses = [_access(config, tools) for config, tools in configs]
     decisions: dict[Decision, list[str]] = {}
     for config, tools in configs:

@@ -101,7 +101,7 @@ class CommandGuard:
         for path in self.protection.restore_links():
             self.notes.append(f"[{_quoted_path(root, path)} was restored: it is read-only here]")
         for missing, why in sorted(self._missing.items()):
-            if not _is_missing(missing):
+            if os.path.lexists(missing):
                 self._refuse(missing, why)
         for module in sorted(module_files(root, self._modules) - self._module_files):
             self._refuse(module, IMPORTED)
@@ -124,7 +124,7 @@ class CommandGuard:
 
     def _missing_below_root(self, paths: Iterable[Path]) -> Iterator[Path]:
         for path in map(_absolute, paths):
-            if path.is_relative_to(self._guard.root) and _is_missing(path):
+            if path.is_relative_to(self._guard.root) and not os.path.lexists(path):
                 yield path
 
     def _refuse(
@@ -150,13 +150,6 @@ def _forms(path: Path) -> set[Path]:
 
 def _absolute(path: Path) -> Path:
     return Path(os.path.abspath(path))  # noqa: PTH100 - follows no links
-
-
-def _is_missing(path: Path) -> bool:
-    try:
-        return not os.path.lexists(path)
-    except ValueError:
-        return False
 
 
 def _quoted_path(root: Path, path: str | Path) -> str:

@@ -66,13 +66,11 @@ class AttributeCalls:
                 if problem.errno != errno.ENOENT or ended.poll(0):  # else a call was interrupted
                     return
 
-    def _make(
-        self, pid: int, name: str, arguments: list[int], check_pid: Callable[[], None]
-    ) -> int:
+    def _make(self, pid: int, name: str, args: list[int], check_pid: Callable[[], None]) -> int:
         """Make a call; 0, or the number of the error with which it fails. ``check_pid``: raises OSError
         where ``pid`` is no longer the process that made it."""
         if name not in ARGUMENTS:
-            owner, group = arguments[-4:-2] if name == "fchownat" else arguments[1:3]
+            owner, group = args[-4:-2] if name == "fchownat" else args[1:3]
             unchanged = 0xFFFFFFFF
             if "chown" not in name or not (
                 owner & unchanged in (unchanged, os.geteuid())
@@ -81,7 +79,7 @@ class AttributeCalls:
                 self.ignored.add(name)
             return 0
         folder, path, mode, times, flags = (
-            None if at is None else arguments[at] for at in ARGUMENTS[name]
+            None if at is None else args[at] for at in ARGUMENTS[name]
         )
         try:
             file = self._open(pid, folder, path, flags or 0)

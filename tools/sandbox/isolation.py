@@ -211,9 +211,7 @@ def find_toolchains() -> Toolchains:
     except RuntimeError:  # no home folder
         return Toolchains((), (), {})
     folders = [home / name for name in TOOLCHAIN_FOLDERS if (home / name).is_dir()]
-    readable = dict.fromkeys(
-        path for each in folders for path in (str(each), os.path.realpath(each))
-    )
+    readable = dict.fromkeys(path for f in folders for path in (str(f), os.path.realpath(f)))
     path = [
         entry
         for entry in os.environ.get("PATH", "").split(os.pathsep)
@@ -253,9 +251,7 @@ def script_command(
             spec["seccomp"] = "alone"
         case "sandbox-exec":
             wrapper = _sandbox_exec([work_folder], [script])
-        case "none":
-            pass
-        case _:
+        case _ if name != "none":
             raise ValueError(name)
     return [*wrapper, *_confined(spec, str(script))]
 
@@ -309,10 +305,8 @@ def shell_command(name: str, argv: Sequence[str], access: CommandAccess) -> list
     read_only: Sequence[str] | None = None
     match name:
         case "bubblewrap":
-            options = [
-                *(("--dir", str(access.start)) if long_running else ()),
-                *protection.bind_options(),
-            ]
+            options = ["--dir", str(access.start)] if long_running else []
+            options += protection.bind_options()
             wrapper = _bubblewrap(seen, [home, root, *writable], access.start, options)
             spec |= {"seccomp": "network" if network.kind else "namespace"}
             spec["identities"] = protection.identities
@@ -326,15 +320,9 @@ def shell_command(name: str, argv: Sequence[str], access: CommandAccess) -> list
             read_only = protection.read_only
             spec["seccomp"] = "landlock"
         case "sandbox-exec":
-            wrapper = _sandbox_exec(
-                [home, root, *writable],
-                [],
-                "(allow process-fork) (allow signal (target same-sandbox))",
-                protection,
-            )
-        case "none":
-            pass
-        case _:
+            more = "(allow process-fork) (allow signal (target same-sandbox))"
+            wrapper = _sandbox_exec([home, root, *writable], [], more, protection)
+        case _ if name != "none":
             raise ValueError(name)
     bounds = {**asdict(access.limits), "root": str(root), "home": str(home), "read_only": read_only}
     bounds |= {"hosts": network.hosts, "control": access.control, "long_running": long_running}
@@ -407,11 +395,8 @@ def _bubblewrap(
     options += ["--chdir", str(start), *more]
     # The rest is a file system in memory, which no limit would bound; of /proc, root could write the
     # kernel's settings.
-    return [
-        *options,
-        *(word for path in ("/dev", "/proc", "/") for word in ("--remount-ro", path)),
-        "--",
-    ]
+    options += [word for path in ("/dev", "/proc", "/") for word in ("--remount-ro", path)]
+    return [*options, "--"]
 
 
 def _readable() -> list[str]:

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import re
 import socket
+from asyncio import StreamReader, StreamWriter
 from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
 
@@ -50,7 +51,7 @@ class NetworkProxy:
         server = await asyncio.start_server(self._accept, sock=listener, limit=MAX_HEAD_BYTES)
         await server.serve_forever()
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _accept(self, reader: StreamReader, writer: StreamWriter) -> None:
         self._open += 1
         try:
             # A command that closes or floods a connection ends that connection only.
@@ -61,7 +62,7 @@ class NetworkProxy:
             self._open -= 1
             writer.close()
 
-    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _handle(self, reader: StreamReader, writer: StreamWriter) -> None:
         async with asyncio.timeout(HEAD_SECONDS):
             first = await reader.readexactly(1)
             is_socks = first == b"\5"
@@ -91,9 +92,7 @@ class NetworkProxy:
         finally:
             to_upstream.close()
 
-    async def _connect(
-        self, host: str, port: int
-    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _connect(self, host: str, port: int) -> tuple[StreamReader, StreamWriter]:
         """Connect to the very address that was checked: a name may mean another one a moment later."""
         host = host.lower().removesuffix(".")
         try:
@@ -123,9 +122,7 @@ class NetworkProxy:
             self._report({"host": key[0], "port": port} | ({"refused": refused} if refused else {}))
 
 
-async def _open_first(
-    addresses: Sequence[str], port: int
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _open_first(addresses: Sequence[str], port: int) -> tuple[StreamReader, StreamWriter]:
     """Connect to the first address that answers; raises OSError."""
     error = OSError("there is no address")
     for address in addresses:
@@ -136,17 +133,14 @@ async def _open_first(
     raise error
 
 
-async def _read_socks(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-) -> tuple[str, int]:
+async def _read_socks(reader: StreamReader, writer: StreamWriter) -> tuple[str, int]:
     """Read a SOCKS5 request after its first byte (RFC 1928); raises EOFError for any other."""
     methods = await reader.readexactly((await reader.readexactly(1))[0])
     writer.write(b"\5\0" if 0 in methods else b"\5\xff")
     version, command, _, kind = await reader.readexactly(4)
     if kind == 3:
-        host = (await reader.readexactly((await reader.readexactly(1))[0])).decode(
-            "ascii", "replace"
-        )
+        (size,) = await reader.readexactly(1)
+        host = (await reader.readexactly(size)).decode("ascii", "replace")
     elif kind in (1, 4):
         family, size = (socket.AF_INET, 4) if kind == 1 else (socket.AF_INET6, 16)
         host = socket.inet_ntop(family, await reader.readexactly(size))
@@ -195,12 +189,12 @@ def _http_error(status: int, error: ProxyError) -> bytes:
     ).encode() + text
 
 
-async def _answer(writer: asyncio.StreamWriter, data: bytes) -> None:
+async def _answer(writer: StreamWriter, data: bytes) -> None:
     writer.write(data)
     await writer.drain()
 
 
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _copy(reader: StreamReader, writer: StreamWriter) -> None:
     while data := await reader.read(1 << 16):
         writer.write(data)
         await writer.drain()

@@ -28,8 +28,6 @@ _INERT_KEYS = re.compile(
     re.DOTALL,
 )
 """Configuration keys that ``git init``, ``git clone`` and ``git commit`` write."""
-
-
 _SECTION = re.compile(r"\s*\[[^]]*\]")
 _COMMENTS = re.compile(r"^\s*#.*", re.MULTILINE)
 _VARIABLES = re.compile(r"\$\w+|\$\{\w+\}")

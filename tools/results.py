@@ -64,13 +64,7 @@ class ResultBuilder:
         if len(text) > self.max_chars:
             path = self._save(text.encode(), ".txt")
             text = shorten(text, self.max_chars, path)
-        return ToolResult(
-            text,
-            "execution" if failed else "none",
-            content=content,
-            structured=structured,
-            full_text_path=path,
-        )
+        return ToolResult(text, "execution" if failed else "none", 0, content, structured, path)
 
     def with_notes(self, result: ToolResult, notes: Sequence[str]) -> ToolResult:
         """Append notes for the model; the result's own text is shortened to make room for them."""

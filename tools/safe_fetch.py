@@ -18,6 +18,7 @@ FETCH_TIMEOUT_SECONDS = 30.0
 MAX_REDIRECTS = 5
 TEXT_TYPES = ("text/", *(f"application/{kind}" for kind in ("xhtml", "xml", "json", "pdf")))
 USER_AGENT = "Mozilla/5.0 (compatible; agent-local/0.1)"
+ACCEPTED_TYPES = "text/html,application/pdf,text/*,*/*;q=0.1"
 ALL_NETWORKS = ("0.0.0.0/0", "::/0")
 
 
@@ -52,10 +53,9 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         self._allowed = [ipaddress.ip_network(network) for network in allowed]
         self._resolve = resolve
         # Connections are not reused: another name may lead to the same address.
+        limits = httpx2.Limits(max_keepalive_connections=0)
         self._inner = httpx2.AsyncHTTPTransport(
-            verify=_ssl_context(),
-            trust_env=False,
-            limits=httpx2.Limits(max_keepalive_connections=0),
+            verify=_ssl_context(), trust_env=False, limits=limits
         )
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -107,10 +107,7 @@ async def fetch(
                 event_hooks={"request": [check]},
                 max_redirects=MAX_REDIRECTS,
                 timeout=httpx2.Timeout(timeout, connect=10),
-                headers={
-                    "User-Agent": USER_AGENT,
-                    "Accept": "text/html,application/pdf,text/*,*/*;q=0.1",
-                },
+                headers={"User-Agent": USER_AGENT, "Accept": ACCEPTED_TYPES},
             ) as client,
             client.stream("GET", url) as response,
         ):

@@ -49,14 +49,12 @@ def _match(name: str, servers: list[ServerConfig]) -> tuple[ServerConfig, set[st
     """Return the server that a name stands for, and which of its tools; None: all tools."""
     for server in servers:
         names = [server.name, *([server.builtin.alias] if server.builtin else [])]
+        own = {tool.name for tool in server.builtin.tools} if server.builtin else None
         if name in names:
             return server, None
         for prefix in names:
             tool_name = name.removeprefix(f"{prefix}.")
-            if tool_name != name and (
-                server.builtin is None
-                or any(tool_name == tool.name for tool in server.builtin.tools)
-            ):
+            if tool_name != name and (own is None or tool_name in own):
                 return server, {tool_name}
     known = ", ".join(server.builtin.alias if server.builtin else server.name for server in servers)
     raise ConfigError(f"--tools: no server or tool is called {name!r}; known: {known or 'none'}")

@@ -82,8 +82,7 @@ def command_line(entry: Mapping[str, Any]) -> str:
     if not (command := entry.get("command")):
         # The variable that an entry asks for is shown; its password is not.
         return _URL_PASSWORD.sub(
-            lambda match: match[0] if "${" in match[0] else f"{match[1]}…",
-            str(entry.get("url") or ""),
+            lambda m: m[0] if "${" in m[0] else f"{m[1]}…", str(entry.get("url") or "")
         )
     args = entry.get("args")
     words = [command, *(args if isinstance(args, list) else ())]

@@ -20,10 +20,7 @@ log = logging.getLogger(__name__)
 MAX_SCOPE_CHARS = 1000
 """Characters of all scopes that a server may name; more are as good as none."""
 _SCOPES = re.compile(r"[!#-\[\]-~]+( [!#-\[\]-~]+)*")
-LOST_GRANT_ERRORS = (
-    *("invalid_grant", "invalid_client", "unauthorized_client"),
-    "bad_refresh_token",
-)
+LOST_ERRORS = ("invalid_grant", "invalid_client", "unauthorized_client", "bad_refresh_token")
 """Errors of RFC 6749, section 5.2, and GitHub's, after which only a new login helps."""
 
 
@@ -79,7 +76,7 @@ class BearerAuth(StoredLogin):
             await self._handle_refresh_response(response)
             return
         log.warning("%s: renewing the token: HTTP %s", self.context.server_url, status)
-        if error in LOST_GRANT_ERRORS and await self._is_current(used):
+        if error in LOST_ERRORS and await self._is_current(used):
             await self.drop_tokens()
 
 

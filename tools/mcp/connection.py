@@ -69,6 +69,7 @@ _LIST_CHANGES = (
 )
 
 V = TypeVar("V")
+Work = Callable[[CallScope], Awaitable[ToolResult]]
 OnReady = Callable[[list[Tool]], None]
 ConnectMode = Literal["", "newest", "sse"]
 """newest: the newest version without a handshake, for a server that ends when it is sent one."""
@@ -221,12 +222,7 @@ class Connection:
             raise MCPError(T.CONNECTION_CLOSED, "not connected")
         return self._client
 
-    async def _request(
-        self,
-        handlers: CallHandlers,
-        work: Callable[[CallScope], Awaitable[ToolResult]],
-        name: str = "",
-    ) -> ToolResult:
+    async def _request(self, handlers: CallHandlers, work: Work, name: str = "") -> ToolResult:
         config = self.config
         # A built-in server bounds its own time, more gently than by being cancelled.
         timeout = None if config.builtin else config.timeout(name)

@@ -55,11 +55,8 @@ def check_characters(text: str) -> None:
 
 def reach_requirements(host: str, commands: Iterable[str]) -> tuple[Requirement, ...]:
     """Return what commands (rules ``run …``) need to reach a host; none: one that no rule covers."""
-    parents = host.split(".")[1:-1] if host[0] != "*" else ()
-    wide = [
-        f"reach {host}",
-        *(f"reach *.{host.split('.', n + 1)[-1]}" for n in range(len(parents))),
-    ]
+    parents = len(host.split(".")[1:-1]) if host[0] != "*" else 0
+    wide = [f"reach {host}", *(f"reach *.{host.split('.', n + 1)[-1]}" for n in range(parents))]
     by = [f"{wide[0]} by {command.removeprefix('run ')}" for command in commands]
     if not by:
         return (Requirement(wide[0], tuple(wide[1:])),)

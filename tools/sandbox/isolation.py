@@ -417,10 +417,7 @@ def _readable() -> list[str]:
 
 
 def _sandbox_exec(
-    writable: Sequence[Path],
-    scripts: Sequence[Path],
-    more: str = "",
-    protection: Protection | None = None,
+    writable: list[Path], scripts: list[Path], more: str = "", protection: Protection | None = None
 ) -> list[str]:
     def quoted(path: str) -> str:
         return json.dumps(os.path.realpath(path), ensure_ascii=False)

@@ -174,10 +174,8 @@ class DiskWatch:
         self._home, self._home_problem = limits["home"], ""
         # For one that runs for days, only its home counts, and the space that is left free.
         bounds = (1 << 62, 1 << 62) if limits["long_running"] else (self._bytes, self._files)
-        self._spaces = {
-            folder: FreeSpace(os.statvfs(folder), *bounds)
-            for folder in (limits["root"], self._home)
-        }
+        folders = limits["root"], self._home
+        self._spaces = {path: FreeSpace(os.statvfs(path), *bounds) for path in folders}
 
     def problem(self) -> str:
         """Return which limit is exceeded, empty if none is."""

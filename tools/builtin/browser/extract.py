@@ -88,17 +88,10 @@ def extract_html(page: str | bytes, url: str) -> dict[str, str]:
     import lxml.html
     import trafilatura
 
-    text = trafilatura.extract(
-        page,
-        url=url,
-        output_format="markdown",
-        include_links=True,
-        include_tables=True,
-        favor_recall=True,
-    )
+    options: dict[str, Any] = {"include_links": True, "include_tables": True, "favor_recall": True}
+    text = trafilatura.extract(page, url=url, output_format="markdown", **options) or ""
     tree = lxml.html.fromstring(page)
     title = " ".join((tree.findtext(".//title") or "").split())
-    text = text or ""
     if len(text) < SHORT_TEXT_CHARS and len(all_text := extract_all(tree, url)) > 2 * len(text):
         text = all_text
     return {"title": title, "text": text}

@@ -75,8 +75,7 @@ class FileReader:
             raise ToolError(f"not a folder: {path}")
         with self.root.scan(folder) as entries:
             names = sorted(
-                entry.name + "/" * (_entry_folder(self.root, entry, folder) is not None)
-                for entry in entries
+                e.name + "/" * bool(_entry_folder(self.root, e, folder)) for e in entries
             )
         return "\n".join(names) or "the folder is empty"
 

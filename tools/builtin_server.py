@@ -21,6 +21,13 @@ output_listener: ContextVar[OnOutput | None] = ContextVar("output_listener", def
 
 conversation_id: ContextVar[str] = ContextVar("conversation_id", default="")
 """The conversation that makes the call: servers store variables, pages and changes by it."""
+_JSON_TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
+    "string": (str, "a string"),
+    "integer": (int, "an integer"),
+    "number": ((int, float), "a number"),
+    "boolean": (bool, "true or false"),
+    "array": (list, "a list of strings"),
+}
 
 
 class ToolError(AgentError):
@@ -225,15 +232,6 @@ def as_mcp_server(builtin: BuiltinServer) -> Server[Any]:
         return T.CallToolResult(content=[content], structured_content=structured, is_error=failed)
 
     return Server(builtin.name, on_list_tools=list_tools, on_call_tool=call_tool)
-
-
-_JSON_TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
-    "string": (str, "a string"),
-    "integer": (int, "an integer"),
-    "number": ((int, float), "a number"),
-    "boolean": (bool, "true or false"),
-    "array": (list, "a list of strings"),
-}
 
 
 def check_arguments(schema: dict[str, Any], arguments: dict[str, Any]) -> None:

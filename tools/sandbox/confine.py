@@ -113,6 +113,10 @@ CLONE_THREAD = 0x10000
 CLONE_NAMESPACES = 0x7E020000
 SCOPED_LANDLOCK_ABI = 6
 """The first version of Landlock that keeps signals and abstract sockets within the sandbox."""
+FILTER_OPCODES = 0x20, 0x15, 0x35, 0x45, 0x06
+"""Classic BPF: load, jump if equal, if at least, if any bit is set; return."""
+FIRST_ARGUMENT = 16
+"""Offset of a call's first argument; each has 8 bytes."""
 
 LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446
 # Execute (shared libraries are mapped so), read file, read folder.
@@ -305,12 +309,6 @@ def send_listener(listener: int) -> None:
     ancillary = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, listener.to_bytes(4, sys.byteorder))]
     _socket.socket(fileno=CHANNEL_DESCRIPTOR).sendmsg([json.dumps(numbers).encode()], ancillary)
     os.close(listener)
-
-
-FILTER_OPCODES = 0x20, 0x15, 0x35, 0x45, 0x06
-"""Classic BPF: load, jump if equal, if at least, if any bit is set; return."""
-FIRST_ARGUMENT = 16
-"""Offset of a call's first argument; each has 8 bytes."""
 
 
 def filter_program(

@@ -28,6 +28,58 @@ NETWORK_ISOLATION = "bubblewrap"
 """The isolation that can lead a command to some hosts only. It gives each command an empty network;
 Landlock filters by port only, not by host, and sandbox-exec only by ports that all users of the machine
 share."""
+EDITOR_VARIABLES = {
+    "TERM": "dumb",
+    "EDITOR": "false",
+    "GIT_EDITOR": "false",
+    "VIMINIT": " ".join(("autocmd VimEnter *", "if &term=='dumb'|cquit|endif")),
+}
+"""End programs that would wait for a person at a terminal. Vim reads keys from stderr where it has no
+other input."""
+SET_INSIDE = "AGENT_SET_"
+"""A program gets variables of such names without this beginning (``confine.py``)."""
+TOOLCHAIN_FOLDERS = (
+    *(".cargo/bin", ".rustup", ".nvm/versions", ".local/share/fnm", ".volta/bin", ".volta/tools"),
+    *(".pyenv", ".local/share/uv/python", ".local/share/uv/tools", ".local/bin", ".rbenv"),
+    *(".local/share/mise/installs", ".asdf", ".sdkman/candidates", ".bun/bin", ".deno/bin"),
+    "go/bin",
+)
+"""Where rustup, nvm, pyenv and others put programs, relative to the home folder; commands read these
+folders, and nothing else there. None of them holds credentials; the folders around some of them do."""
+TOOLCHAIN_VARIABLES = {
+    "RUSTUP_HOME": ".rustup",
+    "PYENV_ROOT": ".pyenv",
+    "RBENV_ROOT": ".rbenv",
+    "VOLTA_HOME": ".volta",
+    "ASDF_DATA_DIR": ".asdf",
+}
+"""Variables by which programs find their folder where HOME is another one."""
+OWN_NAMES = ("agent", "tools", "tui", "packaging", "models.toml", "pyproject.toml")
+"""The packages that are imported, the catalog, and what an installation is made of."""
+_COMMAND_READABLE = (
+    "/etc/alternatives", "/etc/group", "/etc/nsswitch.conf", "/etc/gitconfig", "/etc/ssl/openssl.cnf",
+    "/opt", "/etc/os-release", "/etc/lsb-release", "/etc/debian_version", "/etc/redhat-release",
+    "/etc/fedora-release", "/etc/arch-release", "/etc/alpine-release", "/etc/SuSE-release",
+)  # fmt: skip
+"""Files that commands may read in addition to those that Python scripts may read."""
+_NETWORK_READABLE = (
+    *("/etc/hosts", "/etc/ssl/certs", "/etc/ssl/cert.pem", "/etc/ssl/openssl.cnf"),
+    *("/etc/ca-certificates", "/etc/pki/tls/certs", "/etc/pki/ca-trust/extracted"),
+)
+"""Those that commands with a network may read: the names of this machine, and who signs for hosts."""
+_PROCESS_FILES = (
+    "auxv", "cgroup", "cmdline", "comm", "environ", "fd", "fdinfo", "io", "limits", "maps", "mountinfo",
+    "mounts", "oom_score", "smaps", "smaps_rollup", "stat", "statm", "status",
+)  # fmt: skip
+_GUARANTEES = {
+    "bubblewrap": "sees the system and Python read-only and its own folder, no home, no network, "
+    "no other processes; starts none; memory, file size and CPU are limited",
+    "landlock": "opens only the system and Python read-only and its own folder, no sockets, "
+    "no signals to others, starts no processes (Landlock, seccomp, rlimits); file names and sizes "
+    "elsewhere stay visible; memory, file size and CPU are limited",
+    "sandbox-exec": "reads only the system and Python, writes only its own folder, no network, "
+    "starts no processes; CPU is limited, memory is not",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,17 +132,6 @@ class NetworkAccess:
         return "hosts" if self.hosts else "loopback" if self.loopback else ""
 
 
-_GUARANTEES = {
-    "bubblewrap": "sees the system and Python read-only and its own folder, no home, no network, "
-    "no other processes; starts none; memory, file size and CPU are limited",
-    "landlock": "opens only the system and Python read-only and its own folder, no sockets, "
-    "no signals to others, starts no processes (Landlock, seccomp, rlimits); file names and sizes "
-    "elsewhere stay visible; memory, file size and CPU are limited",
-    "sandbox-exec": "reads only the system and Python, writes only its own folder, no network, "
-    "starts no processes; CPU is limited, memory is not",
-}
-
-
 def candidates() -> Sequence[str]:
     """Return the names of this platform's isolations, the best first."""
     return {"linux": ("bubblewrap", "landlock"), "darwin": ("sandbox-exec",)}.get(sys.platform, ())
@@ -141,20 +182,6 @@ def probe(name: str) -> str | None:
     return f"a script could {', '.join(escaped)}" if escaped else None
 
 
-EDITOR_VARIABLES = {
-    "TERM": "dumb",
-    "EDITOR": "false",
-    "GIT_EDITOR": "false",
-    "VIMINIT": " ".join(("autocmd VimEnter *", "if &term=='dumb'|cquit|endif")),
-}
-"""End programs that would wait for a person at a terminal. Vim reads keys from stderr where it has no
-other input."""
-
-
-SET_INSIDE = "AGENT_SET_"
-"""A program gets variables of such names without this beginning (``confine.py``)."""
-
-
 def environment(work_folder: Path, *, programs: bool = False) -> dict[str, str]:
     """Return all environment variables that a script gets; ``programs``: it may start some."""
     threads = str(min(os.cpu_count() or 1, 4))
@@ -174,24 +201,6 @@ def environment(work_folder: Path, *, programs: bool = False) -> dict[str, str]:
         "OMP_NUM_THREADS": threads,
         "OPENBLAS_NUM_THREADS": threads,
     }
-
-
-TOOLCHAIN_FOLDERS = (
-    *(".cargo/bin", ".rustup", ".nvm/versions", ".local/share/fnm", ".volta/bin", ".volta/tools"),
-    *(".pyenv", ".local/share/uv/python", ".local/share/uv/tools", ".local/bin", ".rbenv"),
-    *(".local/share/mise/installs", ".asdf", ".sdkman/candidates", ".bun/bin", ".deno/bin"),
-    "go/bin",
-)
-"""Where rustup, nvm, pyenv and others put programs, relative to the home folder; commands read these
-folders, and nothing else there. None of them holds credentials; the folders around some of them do."""
-TOOLCHAIN_VARIABLES = {
-    "RUSTUP_HOME": ".rustup",
-    "PYENV_ROOT": ".pyenv",
-    "RBENV_ROOT": ".rbenv",
-    "VOLTA_HOME": ".volta",
-    "ASDF_DATA_DIR": ".asdf",
-}
-"""Variables by which programs find their folder where HOME is another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,21 +343,6 @@ def own_paths() -> set[Path]:
     return own | {Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix)}
 
 
-OWN_NAMES = ("agent", "tools", "tui", "packaging", "models.toml", "pyproject.toml")
-"""The packages that are imported, the catalog, and what an installation is made of."""
-_COMMAND_READABLE = (
-    "/etc/alternatives", "/etc/group", "/etc/nsswitch.conf", "/etc/gitconfig", "/etc/ssl/openssl.cnf",
-    "/opt", "/etc/os-release", "/etc/lsb-release", "/etc/debian_version", "/etc/redhat-release",
-    "/etc/fedora-release", "/etc/arch-release", "/etc/alpine-release", "/etc/SuSE-release",
-)  # fmt: skip
-"""Files that commands may read in addition to those that Python scripts may read."""
-_NETWORK_READABLE = (
-    *("/etc/hosts", "/etc/ssl/certs", "/etc/ssl/cert.pem", "/etc/ssl/openssl.cnf"),
-    *("/etc/ca-certificates", "/etc/pki/tls/certs", "/etc/pki/ca-trust/extracted"),
-)
-"""Those that commands with a network may read: the names of this machine, and who signs for hosts."""
-
-
 def _python(script: str) -> list[str]:
     # -I: no PYTHON* variables, no user site, nothing imported from the current folder.
     return [sys.executable, "-I", "-B", str(SANDBOX_FOLDER / script)]
@@ -371,12 +365,6 @@ def _landlock(
     read += ["/proc/cpuinfo", "/proc/meminfo"]
     write = [*map(str, writable), *devices]
     return {"landlock": {"read": read, "write": write, "partly": partly or {}, "hidden": []}}
-
-
-_PROCESS_FILES = (
-    "auxv", "cgroup", "cmdline", "comm", "environ", "fd", "fdinfo", "io", "limits", "maps", "mountinfo",
-    "mounts", "oom_score", "smaps", "smaps_rollup", "stat", "statm", "status",
-)  # fmt: skip
 
 
 def _bubblewrap(

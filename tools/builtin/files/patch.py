@@ -22,6 +22,7 @@ from tools.builtin_server import ToolError
 BEGIN, END, END_OF_FILE = "*** Begin Patch", "*** End Patch", "*** End of File"
 ADD, DELETE, UPDATE = "*** Add File: ", "*** Delete File: ", "*** Update File: "
 MOVE = "*** Move to: "
+_LINES = re.compile(r"[^\n]*\n|[^\n]+")
 
 
 @dataclass(slots=True)
@@ -145,9 +146,6 @@ def apply_patch(patch: FilePatch, content: str) -> str:
     if content and not content.endswith("\n"):
         done[-1:] = [line.removesuffix("\n").removesuffix("\r") for line in done[-1:]]
     return "".join(done)
-
-
-_LINES = re.compile(r"[^\n]*\n|[^\n]+")
 
 
 def rebase_paths(text: str, folder: Path) -> str:

@@ -20,15 +20,14 @@ from tools.run_later import names_run_later, root_paths
 from tools.sandbox.repositories import configured_files
 from tools.types import UNKNOWN_LABELS, Access, Label, Requirement, Tool
 
+READ_TOOLS = ("read", "list", "search", "glob")
+
 
 def _tool(name: str, description: str, required: list[str], **properties: str) -> Tool:
     schema = builtin_server.object_schema(required, **properties)
     reads = name in READ_TOOLS
     labels = UNKNOWN_LABELS if reads else frozenset[Label]()
     return Tool("files", name, description, schema, read_only=reads, labels=labels)
-
-
-READ_TOOLS = ("read", "list", "search", "glob")
 
 
 class FilesServer(builtin_server.BuiltinServer):

@@ -38,6 +38,7 @@ DATA_FOLDER = "/mnt/data"
 """Where gpt-oss was trained to keep its files."""
 MAX_NAMED_FILES = 20
 TRACEBACK_FRAMES = 8
+_NOTEBOOK_LINE = re.compile(r"\s*(?:\w+\s*=\s*)?[!%]")
 
 
 class OutputSender:
@@ -276,9 +277,6 @@ def _compile(source: str, name: str, folder: str) -> tuple[CodeType, CodeType | 
         tree.body.pop()
         last = compile(ast.Expression(statement.value), name, "eval")
     return compile(tree, name, "exec"), last
-
-
-_NOTEBOOK_LINE = re.compile(r"\s*(?:\w+\s*=\s*)?[!%]")
 
 
 def _format_error(error: BaseException) -> str:

@@ -42,6 +42,9 @@ MAX_NAMED_PATHS = 5
 """Read-only paths that are named to the model when a command failed with one."""
 FIRST_READ_SECONDS = 1.0
 """Time to wait for output of a command in the background, unless the call sets one."""
+_HERE_PATCH = re.compile(
+    r"""apply_?patch\s*<<-?\s*(['"]?)(?P<end>\w+)\1\s*\n(?P<patch>.*)\n(?P=end)""", re.DOTALL
+)
 
 
 def _texts(description: str) -> dict[str, Any]:
@@ -411,11 +414,6 @@ def _without_login(words: list[str]) -> list[str]:
             return [program, "-c", *rest]
         case _:
             return words
-
-
-_HERE_PATCH = re.compile(
-    r"""apply_?patch\s*<<-?\s*(['"]?)(?P<end>\w+)\1\s*\n(?P<patch>.*)\n(?P=end)""", re.DOTALL
-)
 
 
 def _host_permissions(

@@ -47,16 +47,12 @@ class CallScope:
         self._timeout, self._seconds = asyncio.timeout(timeout), timeout
         self._last_deadline = 0.0
         """The event loop's time beyond which progress does not extend the call."""
-        self._has_progressed = False
-        self._suspensions = 0
-        self._suspended_at = 0.0
+        self._has_progressed = self._closed = False
+        self._suspended_at = self._last_report = 0.0
         self._remaining: float | None = None
-        self._closed = False
         self._pending: set[asyncio.Task[object]] = set()
-        self._reports = 0
-        self._last_report = 0.0
         self._output_room = MAX_OUTPUT_CHARS
-        self.elicitations = 0
+        self._suspensions = self._reports = self.elicitations = 0
         self.notes: list[str] = []
         """Sentences for the model, to be appended to the result."""
 

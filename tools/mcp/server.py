@@ -68,15 +68,11 @@ class McpServer:
         self.config, self._context = config, context
         self._tools: list[Tool] = list(config.builtin.tools) if config.builtin else []
         self._connection: Connection | None = None
-        self._ready = False
         self._was_ready = False
         """Whether the current mode has ever worked."""
         self._task: asyncio.Task[None] | None = None
-        self._closing = False
-        self._restarting = False
-        self._needs_newest = False
-        self._state_changed = asyncio.Event()
-        self._wake = asyncio.Event()
+        self._ready = self._closing = self._restarting = self._needs_newest = False
+        self._state_changed, self._wake = asyncio.Event(), asyncio.Event()
         self.start_decided = asyncio.Event()
         self.error: str | None = config.problem
         self.challenge: LoginChallenge | None = None

@@ -43,9 +43,8 @@ class WorkerProcess:
         self._watch: WorkerWatch | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._run_ids = itertools.count(1)
-        self._run_id = 0
         self._output: list[str] = []
-        self._chars = self._frames = self._stderr_bytes = 0
+        self._run_id = self._chars = self._frames = self._stderr_bytes = 0
         self._stderr = bytearray()
         self._done: asyncio.Future[bool] | None = None
         self._readers: list[asyncio.Task[None]] = []

@@ -49,15 +49,11 @@ class OutputSender:
         self._file = file
         self._lock = threading.RLock()
         self._id: int | None = None
-        self._frames = 0
         self._stream = "stdout"
         self._pending: list[str] = []
-        self._pending_chars = 0
         self._last_flush = 0.0
-        self._head_room = 0
-        self._dropped = 0
+        self._frames = self._pending_chars = self._head_room = self._dropped = self._tail_chars = 0
         self._tail: deque[str] = deque()
-        self._tail_chars = 0
         self._has_output = threading.Event()
         self.column = 0
         """0 if the output so far is empty or ends with a newline, else 1."""
@@ -76,8 +72,8 @@ class OutputSender:
 
     def begin(self, run_id: int) -> None:
         with self._lock:
-            self._id, self._head_room, self._dropped, self.column = run_id, MAX_HEAD_CHARS, 0, 0
-            self._frames = 0
+            self._id, self._head_room = run_id, MAX_HEAD_CHARS
+            self._dropped = self._frames = self.column = 0
 
     def end(self, ok: bool) -> None:
         with self._lock:

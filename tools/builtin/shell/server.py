@@ -461,9 +461,8 @@ class CommandOutput:
     def __init__(self, listener: OnOutput | None) -> None:
         self._listener = listener
         self._head: list[str] = []
-        self._head_room = MAX_HEAD_CHARS
         self._tail = ""
-        self._dropped = 0
+        self._head_room, self._dropped = MAX_HEAD_CHARS, 0
 
     def add(self, stream: str, text: str) -> None:
         head, rest = text[: self._head_room], text[self._head_room :]

@@ -252,20 +252,13 @@ def _read_field(name: str, about: dict[str, Any], nullable: bool, required: bool
     if about.get("type") == "array" and isinstance(about.get("items"), dict):
         choices = read_choices(about["items"])
         kind = "choices" if choices else "json"
-    field = FormField(
-        name=name,
-        kind=kind,
-        schema=about,
-        title=clean_line(str(about.get("title") or name)),
-        description=clean_line(str(about.get("description") or "")),
-        required=required,
-        default=about.get("default"),
-        choices=choices,
-        nullable=nullable,
-    )
+    title = clean_line(str(about.get("title") or name))
+    description = clean_line(str(about.get("description") or ""))
+    default = about.get("default")
+    field = FormField(name, kind, about, title, description, required, default, choices, nullable)
     try:
-        if field.default is not None:
-            field.check(field.default)
+        if default is not None:
+            field.check(default)
     except FormError:
         return replace(field, default=None)
     return field

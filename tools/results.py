@@ -164,10 +164,9 @@ def _is_repeated(structured: Any, text: str) -> bool:
 
 def _decoded(data: Any) -> str | None:
     """Return the text of base64; None if that fails."""
-    try:
+    with contextlib.suppress(ValueError):
         return base64.b64decode(str(data), validate=True).decode()
-    except ValueError:
-        return None
+    return None
 
 
 def _suffix(kind: str) -> str:

@@ -261,20 +261,17 @@ def children(pid: int) -> list[int]:
 
 
 def resident_bytes(pid: int) -> int:
-    try:
-        with open(f"/proc/{pid}/statm", "rb") as file:  # noqa: PTH123
-            return int(file.read().split()[1]) * PAGE_BYTES
-    except OSError:
-        return 0
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/statm", "rb") as file:  # noqa: PTH123
+        return int(file.read().split()[1]) * PAGE_BYTES
+    return 0
 
 
 def descriptor_count(pid: int) -> int:
-    try:
+    with contextlib.suppress(OSError):
         folder = f"/proc/{pid}/fd"
         # Its size is their number since Linux 6.2, before it is 0.
         return os.stat(folder).st_size or len(os.listdir(folder))  # noqa: PTH116, PTH208
-    except OSError:
-        return 0
+    return 0
 
 
 def socket_count(pids: set[int]) -> int:

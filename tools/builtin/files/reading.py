@@ -212,11 +212,10 @@ def _entry_folder(root: RootFolder, entry: os.DirEntry[str], path: Path) -> Path
     """The real folder that an entry of ``path`` is or links to; None: none, or outside the root."""
     if not entry.is_symlink():
         return path / entry.name if entry.is_dir(follow_symlinks=False) else None
-    try:
+    with contextlib.suppress(ToolError, OSError):
         real = root.real(str(path / entry.name))
         return real if root.is_folder(real) else None
-    except (ToolError, OSError):
-        return None
+    return None
 
 
 def _glob(root: RootFolder, top: Path, parts: Sequence[str], hidden: bool) -> Iterator[str | None]:

@@ -117,11 +117,10 @@ class WorkerWatch:
 
     def _clock_ns(self) -> int:
         """Return the time by the clock of the folder's files, which ticks every few milliseconds."""
-        try:
+        with contextlib.suppress(OSError):
             os.utime(self._folder)
             return self._folder.stat().st_ctime_ns
-        except OSError:
-            return sys.maxsize  # nothing counts as new
+        return sys.maxsize  # nothing counts as new
 
 
 def _confined_pid(pid: int) -> int:
@@ -151,10 +150,9 @@ def _limit_tasks(pid: int) -> None:
 
 def _thread_count(process: Path) -> int:
     """Return the number of threads, which the links of a folder of /proc count; 0: it has ended."""
-    try:
+    with contextlib.suppress(OSError):
         return (process / "task").stat().st_nlink - 2
-    except OSError:
-        return 0
+    return 0
 
 
 def _removed_file_bytes(pid: int) -> int | None:
@@ -175,8 +173,7 @@ def _removed_file_bytes(pid: int) -> int | None:
 
 def _free_bytes(folder: Path) -> int:
     """Return what an ordinary user may still write on a folder's file system; 0: unknown."""
-    try:
+    with contextlib.suppress(OSError):
         status = os.statvfs(folder)
-    except OSError:
-        return 0
-    return status.f_bavail * status.f_frsize
+        return status.f_bavail * status.f_frsize
+    return 0

@@ -46,8 +46,7 @@ class AuditLog:
             log.warning("%s cannot be written: %s", self.path, error)
 
     def record_contact(self, server: str, contact: dict[str, Any], about: str) -> tuple[str, str]:
-        """Append that a host was reached or refused, as a supervisor reports it; return its name with
-        its port, and why it was refused. ``about``: what tried it."""
+        """Append what a supervisor reports of a host; return host:port, and why it was refused."""
         host, why = f"{contact['host']}:{contact['port']}", str(contact.get("refused", ""))
         details = {"why": why} if why else {}
         decision = "refused" if why else "allowed"

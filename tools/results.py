@@ -51,8 +51,7 @@ class ResultBuilder:
         own: bool = False,
     ) -> ToolResult:
         """Build a result from MCP content blocks; may write files, so it blocks. Structured content
-        follows as JSON where the blocks do not repeat it, as the specification wants them to; that of
-        our ``own`` tools is for programs alone."""
+        follows as JSON where blocks do not repeat it; that of our ``own`` tools is for programs."""
         content = [encodable(block) for block in content]
         text = "\n".join(self._block_text(block) for block in content)
         if not (own or structured is None or (content and _is_repeated(structured, text))):
@@ -213,8 +212,7 @@ def aborted_text(printed: str, why: str) -> str:
 
 
 def shorten(text: str, limit: int, full_text_path: str | None = None) -> str:
-    """Cut to ``limit`` characters: head, a note of what is missing, tail. The note names
-    ``full_text_path`` if half of the limit is left for the text."""
+    """Cut to ``limit`` characters: head, a note (with the path if half is left for the text), tail."""
     if len(text) <= limit:
         return text
 

@@ -9,8 +9,7 @@ from tools.sanitize import identifier
 
 def select_servers(option: str, servers: list[ServerConfig]) -> list[ServerConfig]:
     """The servers named, each with only its named tools where a name was ``server.tool``. ``all``:
-    every server, built-in ones with their ``default_tools``. A server's state reports tools that it
-    does not have. Raises ConfigError for an unknown name."""
+    every server, built-in ones with their ``default_tools``. Raises ConfigError."""
     names = [name.strip() for name in option.split(",") if name.strip()]
     if names == ["none"]:
         return []

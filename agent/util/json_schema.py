@@ -23,8 +23,7 @@ class _LimitReachedError(AgentError):
 
 
 def find_violation(schema: Mapping[str, Any], value: object) -> str | None:
-    """Describe the first violation in one sentence; None: the value fits, or the schema is invalid or
-    takes more than `MAX_KEYWORDS` steps."""
+    """Describe the first violation in a sentence; None: none, or the schema is invalid or too large."""
     # Imported here: it takes a moment, and most calls never need it.
     import jsonschema
     import referencing

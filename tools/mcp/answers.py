@@ -46,7 +46,6 @@ class ServerError(MCPError):
         self.http_status: int | None = known.get("status")
         """The status of an answer that was an HTTP error, and none of JSON-RPC's."""
         self.challenge = LoginChallenge(**known["challenge"]) if known.get("challenge") else None
-        """The login that the server asks for."""
         self.lost_session = bool(known.get("lost"))
         self.predicate = str(known.get("predicate", ""))
         """The fault of an answer; empty: it is an error as JSON-RPC has them."""

@@ -28,8 +28,7 @@ MAX_ELICITATIONS = 5
 
 
 class SessionLostError(AgentError):
-    """The server has forgotten the session and has not run the call: it can be made again. The message
-    is the predicate of a sentence, of what it answered."""
+    """The server forgot the session and did not run the call; the message is a sentence's predicate."""
 
 
 class NewerVersionError(SessionLostError):

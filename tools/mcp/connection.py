@@ -108,7 +108,6 @@ class Connection:
         """The running calls, the newest at the end."""
         self._mender = ResultMender()
         self.skipped: dict[str, str] = {}
-        """Why tools of the server are left out, by their names: clauses."""
         self._resource_tools: frozenset[str] = frozenset()
         """Names of the tools that we add for the server's resources."""
 

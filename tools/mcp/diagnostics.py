@@ -51,8 +51,7 @@ def last_on_stderr(text: str, *, has_ended: bool) -> str:
 
 
 def describe_error(error: BaseException, config: ServerConfig, http_status: int | None) -> str:
-    """The predicate of a sentence about a server, for an exception of connecting. ``http_status``: the
-    last one that was an error."""
+    """The predicate for an exception of connecting; ``http_status``: the last one that was an error."""
     error = innermost(error)
     if http_status in (401, 403):
         refusal = describe_refusal(config, http_status)

@@ -59,8 +59,7 @@ class Host:
         credentials_file: Path | None = None,
         sandbox: ServerSandbox | None = None,
     ) -> None:
-        """``max_result_chars``: for the model. ``results_folder``: for full texts of shortened results
-        (None: a temporary folder). ``roots``: folders that servers may work in."""
+        """``results_folder``: for full texts of shortened results (None: a temporary one)."""
         results = ResultBuilder(max_result_chars, results_folder)
         credentials = CredentialStore(credentials_file)
         self._context = context = HostContext(results, tuple(roots), credentials, sandbox)
@@ -192,8 +191,7 @@ class Host:
         *,
         scopes: Sequence[str] = (),
     ) -> None:
-        """Log in over HTTP. ``challenge``: what the server asks for; None: it is asked. ``scopes``:
-        further ones. Raises LoginError."""
+        """Log in; ``challenge``: the server's (None: it is asked). Raises LoginError."""
         # Imports the MCP SDK.
         from tools.mcp.oauth import log_in
 

@@ -102,8 +102,7 @@ class LoginPage:
 
 @asynccontextmanager
 async def serve_login_page(port: int, *, required: bool) -> AsyncIterator[LoginPage]:
-    """Serve the page on a port of this machine (0: any); another one where that is taken, unless it
-    is ``required``. Raises OSError."""
+    """Serve it on a local port (0: any), or on another unless it is ``required``. Raises OSError."""
     page = LoginPage()
     try:
         server = await asyncio.start_server(page.answer, "127.0.0.1", port)

@@ -1,5 +1,4 @@
-"""Starts MCP servers in the sandbox: they read what their settings name, and write and reach no more
-than these say."""
+"""Starts MCP servers in the sandbox: they read, write and reach what their settings name."""
 
 import hashlib
 import os

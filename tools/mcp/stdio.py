@@ -193,8 +193,7 @@ class StdioTransport(Transport):
             to_us.close()
 
     async def _parse(self, line: bytearray) -> list[SessionMessage]:
-        """Return the messages of a line; an answer that cannot be read is an error of the request that
-        it belongs to. Raises MessageLimitError."""
+        """Parse a line; an unreadable answer is an error of its request. Raises MessageLimitError."""
         text = line.strip().removeprefix(codecs.BOM_UTF8)
         if not text:
             return []

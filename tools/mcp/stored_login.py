@@ -29,9 +29,8 @@ RENEWAL_WAITS, RENEWAL_WAIT_SECONDS = 300, 0.1
 
 
 class StoredLogin(OAuthClientProvider):
-    """An OAuth provider that is its own ``TokenStorage``. It also stores what a later process needs to
-    renew a token and the SDK keeps in memory only: when the token expires, and the server's OAuth
-    metadata."""
+    """An OAuth provider that is its own ``TokenStorage``. It also stores what the SDK keeps in memory
+    only and a later process needs: when the token expires, and the server's OAuth metadata."""
 
     def __init__(
         self,

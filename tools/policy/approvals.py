@@ -32,8 +32,7 @@ class Verdict:
     diff: str | None = None
     """If an approved tool has changed: the unified diff from its approved definition."""
     rules: tuple[str, ...] | None = None
-    """The rules that a lasting answer gives, as they are stored; empty: the call can only be allowed
-    once; None: the tool, with any arguments."""
+    """The rules that a lasting answer gives; empty: it counts once; None: the tool, however called."""
     implied: bool = False
     """Whether it is allowed without a decision about this tool by its name."""
 
@@ -71,7 +70,6 @@ class Policy:
         self._settings = dict(settings or {})
         self._audit = audit or AuditLog(None)
         self._session = ApprovalStore(None, Path(SESSION_FOLDER))
-        """Approvals that count for this process."""
         self._store = store if store is not None and store.path is not None else self._session
 
     # --- deciding ---

@@ -130,8 +130,7 @@ class CommandGuard:
     def _refuse(
         self, path: Path, why: str, rename: Callable[[Path], Path | None] = move_aside
     ) -> None:
-        """Rename what a command has created and that would be used later; ``rename``: how, None: it
-        may stay."""
+        """Rename what a command created and would be used later; ``rename``: how; None: it stays."""
         name = _quoted_path(self._guard.root, path)
         try:
             if (moved := rename(path)) is not None:
@@ -157,8 +156,7 @@ def _quoted_path(root: Path, path: str | Path) -> str:
 
 
 def take_snapshot(root: Path, seconds: float) -> Snapshot | None:
-    """Look at all files below ``root`` but git's own; None if that takes more than ``seconds`` of CPU
-    time, or ten times as long."""
+    """Look at all files but git's own; None: that takes ``seconds`` of CPU time, or ten times that."""
     began, deadline = time.thread_time(), time.monotonic() + 10 * seconds
     files: Snapshot = {}
     folders = [str(root)]
@@ -181,8 +179,7 @@ def take_snapshot(root: Path, seconds: float) -> Snapshot | None:
 
 
 def _compare(before: Snapshot, after: Snapshot) -> dict[str, Any]:
-    """Return the first MAX_LISTED_PATHS ``created``, ``modified`` and ``deleted``, sorted, and how many
-    there are in all (``total``)."""
+    """Return the first ``created``, ``modified`` and ``deleted`` paths, sorted, and their ``total``."""
     kinds = {
         "created": after.keys() - before.keys(),
         "modified": {path for path in after.keys() & before.keys() if after[path] != before[path]},

@@ -267,8 +267,7 @@ def script_command(
 
 @dataclass(frozen=True, slots=True)
 class CommandAccess:
-    """Access of a command in the sandbox. Its processes are killed when it ends, or when the stdin of
-    the command line does."""
+    """Access of a command in the sandbox; its processes are killed when it or its stdin ends."""
 
     root: Path
     """It is written to, except for what ``protection`` names."""

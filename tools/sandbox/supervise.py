@@ -132,8 +132,7 @@ def serve_network(limits: dict[str, Any], link: Any) -> None:
 
 
 def watch(child: int, limits: dict[str, Any], disk: DiskWatch, wake_reader: int) -> tuple[int, str]:
-    """Wait until the command ends or exceeds a limit; its exit code, and which limit. ``wake_reader``:
-    can be read from when a child has ended."""
+    """Wait for the command's end or a limit; its exit code, and which. ``wake_reader``: of signals."""
     checked, pause = 0.0, POLL_SECONDS
     while True:
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:

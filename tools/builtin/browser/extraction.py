@@ -47,8 +47,7 @@ async def run_extract(
     seconds: float = EXTRACT_TIMEOUT_SECONDS,
     max_bytes: int = MAX_EXTRACT_BYTES,
 ) -> bytes:
-    """Run extract.py on a page; the answer is empty where a limit ended it. ``about``: ``url``,
-    ``kind``, ``charset``, ``source``. Raises ExtractionError."""
+    """Run extract.py, which describes ``about``; empty: a limit ended it. Raises ExtractionError."""
     home = make_temporary_folder("agent-page-")
     try:
         process = await asyncio.create_subprocess_exec(
@@ -108,8 +107,7 @@ class PdfText:
 async def read_pdf(
     data: bytes, limits: ResourceLimits = PDF_LIMITS, seconds: float = PDF_TIMEOUT_SECONDS
 ) -> PdfText:
-    """Read a PDF in a process with limits, without files and network: its parser may be attacked, and
-    takes as long as the PDF's maker wants."""
+    """Read a PDF in a process with limits, without files and network: its parser may be attacked."""
     isolation = await asyncio.to_thread(best_isolation)
     if not isolation.ok:
         return PdfText(

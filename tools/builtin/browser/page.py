@@ -90,7 +90,6 @@ class Page:
         return "\n".join(lines)
 
     def source(self, line: int) -> Source | None:
-        """Return the source that a citation of this line names."""
         before = [source for source in self.cited if source.line <= line]
         if before:
             return Source(before[-1].url, before[-1].title)

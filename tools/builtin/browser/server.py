@@ -69,9 +69,8 @@ class BrowserServer(BuiltinServer):
         isolation: Isolation | None = None,
         max_extract_bytes: int = MAX_EXTRACT_BYTES,
     ) -> None:
-        """``work_folder``: where the pages of conversations are stored (None: a temporary folder).
-        ``isolation``: None picks the best that works here; without one only plain text is read.
-        ``max_extract_bytes``: how much text of a page is taken from the sandbox."""
+        """``work_folder``: of conversations' pages (None: a temporary one). ``isolation``: None: the
+        best that works; without one only plain text is read. ``max_extract_bytes``: of a page."""
         self.settings = settings or BrowserSettings()
         self._isolation = isolation
         self._max_extract_bytes = max_extract_bytes

@@ -32,7 +32,6 @@ class PatchChunk:
     after: list[str] = field(default_factory=list)
     """Lines of ``@@``: the chunk is below the last of them, each is below the one before."""
     old: list[str] = field(default_factory=list)
-    """The lines that it replaces."""
     new: list[str | int] = field(default_factory=list)
     """The lines that it puts there; a number stands for that line of ``old``, which stays."""
     at_end: bool = False

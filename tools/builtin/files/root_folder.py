@@ -20,8 +20,7 @@ SEARCH_FLAGS = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | getattr(os, "O_PA
 
 
 def open_folder(root: int, parts: Sequence[str], *, make: bool = False) -> int:
-    """Open a folder beneath the descriptor ``root``; ``parts``: no links, no ``..``. ``make``: make
-    missing folders. Raises OSError."""
+    """Open a folder beneath a descriptor, through no link; ``make``: missing ones. Raises OSError."""
     folder = os.open(".", SEARCH_FLAGS, dir_fd=root)
     for part in parts:
         try:
@@ -43,8 +42,7 @@ class RootFolder:
     def __init__(
         self, path: Path, *, own_folders: Sequence[Path] = (), max_file_bytes: int = MAX_FILE_BYTES
     ) -> None:
-        """``own_folders``: this program's, in which nothing is changed. ``max_file_bytes``: of a file
-        to search or change."""
+        """``own_folders``: this program's, never changed. ``max_file_bytes``: to search or change."""
         self.path = path.resolve()
         self._own_folders = tuple(own_folders)
         self._keys = [Path(os.path.realpath(path)) for path in key_paths(self.path)]
@@ -53,8 +51,7 @@ class RootFolder:
         """Returns the content that an editor has of a file, None: as on disk. May block."""
 
     def existing(self, path: str) -> Path:
-        """Return the real path; a space before a word and the @ of a mention are forgiven. Raises
-        ToolError if it is missing or outside the root."""
+        """Return the real path; outer spaces and the @ of a mention are forgiven. Raises ToolError."""
         for spelled in dict.fromkeys((path, path.strip(), path.strip().removeprefix("@"))):
             real = self.real(spelled)
             if self.entry(real) is not None:

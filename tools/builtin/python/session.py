@@ -1,5 +1,4 @@
-"""One conversation's Python: starts a worker process when it is needed, sends it code, receives output,
-interrupts and kills it, and replaces a dead one."""
+"""One conversation's Python: starts, feeds, interrupts and kills a worker process, and replaces it."""
 
 import asyncio
 import contextlib

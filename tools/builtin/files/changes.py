@@ -109,21 +109,17 @@ def diff(root: RootFolder, changes: list[FileChange]) -> str:
         lines.append(" · ".join(sorted(named, key=lambda text: text[0] != "D")))
     for change in changes:
         name = root.name(change.path)
-        for data in (change.before, change.after):
-            if data is not None and b"\0" in data:
-                lines.append(f"binary file {name}")
-                break
-        else:
-            old, new = ((d or b"").decode(errors="replace") for d in (change.before, change.after))
-            if old != new and old.splitlines() == new.splitlines():
-                lines.append(f"only the ends of lines change in {name}")
-            lines += difflib.unified_diff(
-                old.splitlines(),
-                new.splitlines(),
-                "/dev/null" if change.before is None else f"a/{name}",
-                "/dev/null" if change.after is None else f"b/{name}",
-                lineterm="",
-            )
+        contents = change.before or b"", change.after or b""
+        if any(b"\0" in content for content in contents):
+            lines.append(f"binary file {name}")
+            continue
+        old, new = (content.decode(errors="replace") for content in contents)
+        if old != new and old.splitlines() == new.splitlines():
+            lines.append(f"only the ends of lines change in {name}")
+        before = "/dev/null" if change.before is None else f"a/{name}"
+        after = "/dev/null" if change.after is None else f"b/{name}"
+        texts = old.splitlines(), new.splitlines()
+        lines += difflib.unified_diff(*texts, before, after, lineterm="")
     if len(lines) > MAX_DIFF_LINES:
         lines[MAX_DIFF_LINES:] = [f"[... {len(lines) - MAX_DIFF_LINES} more lines ...]"]
     return "\n".join(lines) or "nothing changes"

@@ -128,8 +128,7 @@ def build_toolbox(options: ToolboxOptions = ToolboxOptions()) -> Toolbox:
     def list_named_files() -> NamedFiles:
         running = (host.server_config(state.name) for state in host.server_states())
         named = server_files(folder, [*servers, *filter(None, running)])
-        rules = rule_files(folder, policy.granted_rules())
-        paths = (*options.settings_files, *named.paths, *rules)
+        paths = (*options.settings_files, *named.paths, *rule_files(folder, policy.granted_rules()))
         return NamedFiles(paths, named.modules, (*options.own_folders, *named.folders))
 
     shell.protect_files(list_named_files)

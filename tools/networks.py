@@ -74,8 +74,7 @@ class HostRule:
     def __str__(self) -> str:
         host = self.name
         if self.network is not None:
-            is_single = self.network.num_addresses == 1
-            host = str(self.network[0] if is_single else self.network)
+            host = str(self.network[0] if self.network.num_addresses == 1 else self.network)
         if self.ports == WEB_PORTS:
             return host
         return f"[{host}]:{self.ports[0]}" if ":" in host else f"{host}:{self.ports[0]}"

@@ -76,8 +76,7 @@ def clean_schema(schema: Any, depth: int = 0) -> Any:
 def identifier(name: str) -> str:
     """Turn a name into a non-empty one of letters, digits and ``_``."""
     ascii_only = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
-    word = re.sub(r"[^A-Za-z0-9_]+", "_", ascii_only).strip("_")
-    return word or f"x{_short_hash(name)}"
+    return re.sub(r"[^A-Za-z0-9_]+", "_", ascii_only).strip("_") or f"x{_short_hash(name)}"
 
 
 def _with_hash_suffix(name: str, key: tuple[str, str]) -> str:

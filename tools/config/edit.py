@@ -82,7 +82,6 @@ def _changing(path: Path) -> Iterator[dict[str, Any]]:
         with private_files.locked(path):
             data = _read(path)
             yield servers_table(data)
-            text = json.dumps(data, indent=2, ensure_ascii=False) + "\n"
-            private_files.write_text(path, text)
+            private_files.write_text(path, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}") from error

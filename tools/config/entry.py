@@ -261,7 +261,6 @@ class _EntryReader:
     # --- login and version ---
 
     def _oauth(self) -> OAuthSettings:
-        """Read ``oauth``, also with other clients' names for its keys."""
         entry = self._entry.get("oauth")
         if entry is None:
             return OAuthSettings()

@@ -60,8 +60,7 @@ class BearerAuth(StoredLogin):
         async with self.renewing():
             if await self._is_current(used):
                 dialog = LoginDialog(lambda _, __: None)
-                challenge = read_challenge(response)
-                await log_in(self._config, self._credentials, dialog, challenge)
+                await log_in(self._config, self._credentials, dialog, read_challenge(response))
         await self.reload()
 
     async def _is_current(self, token: OAuthToken | None) -> bool:

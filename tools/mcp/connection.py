@@ -120,8 +120,7 @@ class Connection:
         timeout = self.config.startup_timeout_sec
         tasks: list[asyncio.Task[None]] = []
         try:
-            deadline = anyio.current_time() + timeout
-            with anyio.CancelScope(deadline=deadline) as self._cancel_scope:
+            with anyio.CancelScope(deadline=anyio.current_time() + timeout) as self._cancel_scope:
                 if self._stopped:
                     return "was stopped"
                 client = await self._make_client()
@@ -188,8 +187,7 @@ class Connection:
                 return self._failure(reason, T.INVALID_PARAMS)
             return await self._request(handlers, lambda _: self._read_resource(uri), name)
         known = self._listed
-        call = partial(self._call_tool, name, arguments)
-        result = await self._request(handlers, call, name)
+        result = await self._request(handlers, partial(self._call_tool, name, arguments), name)
         # A notification that came before the result is handled in a task of its own.
         await asyncio.sleep(0)
         with contextlib.suppress(TimeoutError):
@@ -224,8 +222,7 @@ class Connection:
     async def _request(self, handlers: CallHandlers, work: Work, name: str = "") -> ToolResult:
         config = self.config
         # A built-in server bounds its own time, more gently than by being cancelled.
-        timeout = None if config.builtin else config.timeout(name)
-        scope = CallScope(handlers, timeout)
+        scope = CallScope(handlers, None if config.builtin else config.timeout(name))
         listener_token, scope_token = output_listener.set(scope.output), _current_scope.set(scope)
         self._scopes.append(scope)
         try:
@@ -296,8 +293,7 @@ class Connection:
         return f"has shown the user a page; call it again once they are done there: {where}"
 
     async def _list_resources(self, scope: CallScope) -> ToolResult:
-        resources = await listing.list_resources(self._connected_client())
-        text = listing.format_resources(resources)
+        text = listing.format_resources(await listing.list_resources(self._connected_client()))
         return await asyncio.to_thread(self._results.build, [{"type": "text", "text": text}])
 
     async def _read_resource(self, uri: str) -> ToolResult:

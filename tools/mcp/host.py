@@ -235,8 +235,7 @@ class Host:
             return server.login_answers[-1]
 
     def find_tool(self, name: str) -> Tool | None:
-        matches = (tool for tool in self.tools() if name == f"{tool.server}.{tool.name}")
-        return next(matches, None)
+        return next((tool for tool in self.tools() if name == f"{tool.server}.{tool.name}"), None)
 
     async def refresh_definition(self, tool: Tool) -> Tool:
         """Return the tool as its server defines it now; waits for a server that restarts."""

@@ -101,8 +101,7 @@ class ApprovalStore:
 
     def approve(self, server: str, tool: str, definition: str) -> None:
         with self._changed() as data:
-            tools = self._folder(data).setdefault("tools", {})
-            tools.setdefault(server, {})[tool] = definition
+            self._folder(data).setdefault("tools", {}).setdefault(server, {})[tool] = definition
 
     def rules(self) -> frozenset[str]:
         subjects = _subjects(self._folder(self._read()))

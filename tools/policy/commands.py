@@ -103,8 +103,7 @@ def _unwrapped(command: ShellCommand) -> ShellCommand | None:
                 names.append((name, text))
             inner = words[1 + len(names) :]
             if inner and not (inner[0].value or "-").startswith("-"):
-                variables = (*command.variables, *names)
-                return replace(command, words=inner, variables=variables)
+                return replace(command, words=inner, variables=(*command.variables, *names))
         case ["timeout", str(time), str(program), *_] if _DURATION.match(
             time
         ) and not program.startswith("-"):

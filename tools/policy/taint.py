@@ -6,6 +6,7 @@ the tool itself covers any arguments, as everywhere."""
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -58,10 +59,8 @@ def named_hosts(text: str) -> set[str]:
     hosts = set()
     for match in _ADDRESS.finditer(text):
         address = match[0] if "://" in match[0] else f"https://{match[0]}"
-        try:
+        with suppress(ValueError):
             hosts.add((urlsplit(address).hostname or "").rstrip(".,;:!?)]}"))
-        except ValueError:
-            continue
     return hosts - {""}
 
 

@@ -8,6 +8,7 @@ import socket
 import struct
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -46,11 +47,9 @@ def main() -> None:
         }
     escaped = []
     for name, attempt in attempts.items():
-        try:
+        with suppress(OSError):
             attempt()
-        except OSError:
-            continue
-        escaped.append(name)
+            escaped.append(name)
     Path("own").write_text("x")  # the working folder must work
     print(json.dumps(escaped))
 

@@ -36,8 +36,6 @@ _WORDS = re.compile(r"[\w./@+~-]+")
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """The relevant entries of a folder at its change time."""
-
     changed: tuple[int, int, int]
     """Device, inode, and st_ctime_ns, which no program can set."""
     folders: tuple[str, ...]

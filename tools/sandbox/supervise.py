@@ -244,8 +244,7 @@ def descendants() -> set[int]:
     pids: set[int] = set()
     new = {os.getpid()}
     while new:
-        below = {child for pid in new for child in children(pid)}
-        new = below - pids
+        new = {child for pid in new for child in children(pid)} - pids
         pids |= new
     return pids
 

@@ -93,8 +93,7 @@ class Page:
         before = [source for source in self.cited if source.line <= line]
         if before:
             return Source(before[-1].url, before[-1].title)
-        is_address = self.url.startswith("http")
-        return Source(self.url, self.title or self.url) if is_address else None
+        return Source(self.url, self.title or self.url) if self.url.startswith("http") else None
 
     @classmethod
     def load(cls, data: dict[str, Any]) -> Self:

@@ -135,8 +135,7 @@ class BrowserServer(BuiltinServer):
     async def _search(self, query: str, topn: float = 10, source: str = "") -> str:
         if not query.strip():
             raise ToolError("the query is empty")
-        count = max(1, min(int(topn), MAX_RESULTS))
-        page = await self._results(query.strip(), count)
+        page = await self._results(query.strip(), max(1, min(int(topn), MAX_RESULTS)))
         page.wanted = _decoded(query)
         return page.view(self._add(page))
 

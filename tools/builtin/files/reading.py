@@ -61,8 +61,7 @@ class FileReader:
             else:
                 start = min((first_line or 1) - 1, sys.maxsize)
                 stop = last_line and min(last_line, sys.maxsize)
-                lines = itertools.islice(file, start, stop)
-                data = _join_up_to(lines, self._max_read_bytes + 1)
+                data = _join_up_to(itertools.islice(file, start, stop), self._max_read_bytes + 1)
         if len(data) > self._max_read_bytes:
             limit = f"{self._max_read_bytes // 1_000_000} MB"
             raise ToolError(f"more than {limit}: {path}; read a part with first_line and last_line")
@@ -266,7 +265,6 @@ def _leads_outside(root: RootFolder, link: Path) -> bool:
 
 
 def _join_up_to(lines: Iterator[bytes], limit: int) -> bytes:
-    """Join lines until they reach the limit, in bytes."""
     data = bytearray()
     for line in lines:
         data += line

@@ -123,8 +123,7 @@ class RootFolder:
     def scan(self, real: Path) -> Iterator[Iterator[os.DirEntry[str]]]:
         """Yield a real folder's entries, valid inside the block. Raises OSError, ToolError."""
         with self.parent(real) as (parent, name):
-            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-            folder = os.open(name, flags, dir_fd=parent)
+            folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
         try:
             with os.scandir(folder) as entries:
                 yield entries
@@ -139,8 +138,7 @@ class RootFolder:
         try:
             with self.parent(real) as (folder, entry):
                 # O_NONBLOCK: a pipe is not waited for.
-                flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-                fd = os.open(entry, flags, dir_fd=folder)
+                fd = os.open(entry, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
         except PermissionError:
             raise ToolError(f"no permission to read: {name}") from None
         mode = os.fstat(fd).st_mode

@@ -186,7 +186,6 @@ class WorkerProcess:
         return "" if known else "sent a malformed message"
 
     def _take_frame(self, kind: bytes, text: bytes) -> str:
-        """Handle a frame; return what is wrong with it, empty if nothing is."""
         if kind in b"oe":
             stream = "stdout" if kind == b"o" else "stderr"
             return self._take_text(stream, text.decode(errors="replace"))

@@ -211,17 +211,15 @@ class CodeRunner:
                 return False
         except BaseException as error:
             self.running = False
-            self._print("stderr", _format_error(error) + self._folder_hint(error))
+            text = _format_error(error)
+            # To code that put the path of DATA_FOLDER together itself.
+            if isinstance(error, OSError) and _below_data_folder(error.filename) is not None:
+                text += f"\n{DATA_FOLDER} is {self._folder} here."
+            self._print("stderr", text)
             return False
         finally:
             self.running = False
         return True
-
-    def _folder_hint(self, error: BaseException) -> str:
-        """Say where the files are, to code that put the path of DATA_FOLDER together itself."""
-        if isinstance(error, OSError) and _below_data_folder(error.filename) is not None:
-            return f"\n{DATA_FOLDER} is {self._folder} here."
-        return ""
 
     def _save_figures(self) -> None:
         plots = sys.modules.get("matplotlib.pyplot")
@@ -319,8 +317,7 @@ def main() -> None:
     lines = os.fdopen(os.dup(0), "r", encoding="utf-8")
     sender = OutputSender(os.fdopen(os.dup(1), "wb", buffering=1 << 17))
     # Output of native code must not reach the protocol.
-    null = os.open(os.devnull, os.O_RDWR)
-    os.dup2(null, 0)
+    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
     os.dup2(2, 1)
     runner = CodeRunner(sender)
     sys.stdin = io.StringIO()

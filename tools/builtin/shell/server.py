@@ -187,8 +187,7 @@ class ShellServer(BuiltinServer):
                 commands = [rule for rule in needs if rule.startswith("run ")]
             if "loopback" in (arguments.get("network") or ()) and not self.network.loopback:
                 reason = "this command may open ports of its own sandbox"
-                needed = (Requirement("reach loopback"),)
-                extras.append(ExtraPermission("network", reason, needed))
+                extras.append(ExtraPermission("network", reason, (Requirement("reach loopback"),)))
             extras += _host_permissions(network.hosts, commands, self.network.hosts)
         return extras
 

@@ -14,15 +14,8 @@ CLEAR_LINE_CHARS = 8
 
 
 class MarkdownBlocks:
-    """Gives each top-level block out once nothing that follows can change it.
-
-    ``parse`` is markdown-it's, in the dialect that the caller renders::
-
-        blocks = MarkdownBlocks(MarkdownIt("commonmark").parse)
-        blocks.feed("- one\\n\\n- two\\n\\nAnd ")   # []: the paragraph's line is not clear yet
-        blocks.feed("then")                       # ["- one\\n\\n- two\\n\\n"]
-        blocks.open                               # "And then"
-    """
+    """Gives each top-level block out once nothing that follows can change it. ``parse`` is
+    markdown-it's, in the dialect that the caller renders."""
 
     def __init__(self, parse: Callable[[str], Sequence[Token]]) -> None:
         self.open = ""

@@ -20,21 +20,15 @@ MAX_BLOCKS = 1000
 STRUCTURED_KEY = "agent.structured_content"
 """Key of a result's ``_meta`` that holds its structured content as the server sent it."""
 _LISTS = {
-    "tools/list": "tools",
-    "resources/list": "resources",
+    "tools/list": "tools", "resources/list": "resources", "resources/read": "contents",
     "resources/templates/list": "resourceTemplates",
-    "resources/read": "contents",
-    "prompts/list": "prompts",
-    "prompts/get": "messages",
-}
+    "prompts/list": "prompts", "prompts/get": "messages",
+}  # fmt: skip
 _BLOCK: TypeAdapter[Any] = TypeAdapter(T.ContentBlock)
 _PARTS = {
-    "text": ("text",),
-    "image": ("data", "mimeType"),
-    "audio": ("data", "mimeType"),
-    "resource": ("resource",),
-    "resource_link": ("uri", "name"),
-}
+    "text": ("text",), "image": ("data", "mimeType"), "audio": ("data", "mimeType"),
+    "resource": ("resource",), "resource_link": ("uri", "name"),
+}  # fmt: skip
 """The fields of each type of block that it must have."""
 _STARTS = {"iVBOR": "image/png", "/9j/": "image/jpeg", "R0lG": "image/gif", "UklG": "image/webp"}
 """Types of images by the beginning of their base64."""

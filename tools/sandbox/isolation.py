@@ -29,11 +29,9 @@ NETWORK_ISOLATION = "bubblewrap"
 Landlock filters by port only, not by host, and sandbox-exec only by ports that all users of the machine
 share."""
 EDITOR_VARIABLES = {
-    "TERM": "dumb",
-    "EDITOR": "false",
-    "GIT_EDITOR": "false",
+    "TERM": "dumb", "EDITOR": "false", "GIT_EDITOR": "false",
     "VIMINIT": " ".join(("autocmd VimEnter *", "if &term=='dumb'|cquit|endif")),
-}
+}  # fmt: skip
 """End programs that would wait for a person at a terminal. Vim reads keys from stderr where it has no
 other input."""
 SET_INSIDE = "AGENT_SET_"
@@ -47,12 +45,9 @@ TOOLCHAIN_FOLDERS = (
 """Where rustup, nvm, pyenv and others put programs, relative to the home folder; commands read these
 folders, and nothing else there. None of them holds credentials; the folders around some of them do."""
 TOOLCHAIN_VARIABLES = {
-    "RUSTUP_HOME": ".rustup",
-    "PYENV_ROOT": ".pyenv",
-    "RBENV_ROOT": ".rbenv",
-    "VOLTA_HOME": ".volta",
-    "ASDF_DATA_DIR": ".asdf",
-}
+    "RUSTUP_HOME": ".rustup", "PYENV_ROOT": ".pyenv", "RBENV_ROOT": ".rbenv",
+    "VOLTA_HOME": ".volta", "ASDF_DATA_DIR": ".asdf",
+}  # fmt: skip
 """Variables by which programs find their folder where HOME is another one."""
 OWN_NAMES = ("agent", "tools", "tui", "packaging", "models.toml", "pyproject.toml")
 """The packages that are imported, the catalog, and what an installation is made of."""

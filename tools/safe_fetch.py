@@ -13,9 +13,7 @@ from agent.errors import AgentError
 from tools.builtin_server import ToolError
 from tools.networks import Resolve, permits, resolve
 
-MAX_PAGE_BYTES = 10_000_000
-FETCH_TIMEOUT_SECONDS = 30.0
-MAX_REDIRECTS = 5
+MAX_PAGE_BYTES, FETCH_TIMEOUT_SECONDS, MAX_REDIRECTS = 10_000_000, 30.0, 5
 TEXT_TYPES = ("text/", *(f"application/{kind}" for kind in ("xhtml", "xml", "json", "pdf")))
 USER_AGENT = "Mozilla/5.0 (compatible; agent-local/0.1)"
 ACCEPTED_TYPES = "text/html,application/pdf,text/*,*/*;q=0.1"

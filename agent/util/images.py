@@ -7,8 +7,7 @@ from urllib.parse import unquote
 CANNOT_SEE = "this model cannot see images"
 """Message for people and clients who send an image to the model."""
 PDF_MAGIC = b"%PDF-"
-SIGNATURE_BYTES = 12
-MAX_PATH_CHARACTERS = 4096
+SIGNATURE_BYTES, MAX_PATH_CHARACTERS = 12, 4096
 _SIGNATURES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"II*\0", b"MM\0*")
 """PNG, JPEG, GIF, TIFF (https://www.iana.org/assignments/media-types/#image)."""
 _BYTE_ORDER_MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}

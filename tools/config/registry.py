@@ -13,8 +13,7 @@ from tools.config.file import object_at
 from tools.config.servers import ConfigError
 from tools.sanitize import clean_line
 
-TIMEOUT_SECONDS = 20.0
-MAX_ANSWER_BYTES = 8 << 20
+TIMEOUT_SECONDS, MAX_ANSWER_BYTES = 20.0, 8 << 20
 MAX_LISTED, MAX_PAGES = 100, 10
 """Servers per page (the registry may return fewer), and pages that a search reads."""
 _META = "io.modelcontextprotocol.registry/official"

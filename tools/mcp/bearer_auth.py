@@ -5,11 +5,7 @@ import logging
 import re
 
 import httpx2
-from mcp.client.auth.utils import (
-    extract_field_from_www_auth,
-    extract_resource_metadata_from_www_auth,
-    extract_scope_from_www_auth,
-)
+from mcp.client.auth import utils
 from mcp.shared.auth import OAuthToken
 
 from tools.mcp.login import LoginChallenge, LoginDialog
@@ -81,10 +77,10 @@ class BearerAuth(StoredLogin):
 
 def read_challenge(response: httpx2.Response) -> LoginChallenge | None:
     """Return the login that a response asks for; None if a login would not change it."""
-    status, error = response.status_code, extract_field_from_www_auth(response, "error")
+    status, error = response.status_code, utils.extract_field_from_www_auth(response, "error")
     if status != 401 and (status, error) != (403, "insufficient_scope"):
         return None
-    scope = extract_scope_from_www_auth(response) or ""
-    metadata = extract_resource_metadata_from_www_auth(response)
+    scope = utils.extract_scope_from_www_auth(response) or ""
+    metadata = utils.extract_resource_metadata_from_www_auth(response)
     usable = len(scope) <= MAX_SCOPE_CHARS and _SCOPES.fullmatch(scope)
     return LoginChallenge(status, scope if usable else "", metadata)

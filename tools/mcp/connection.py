@@ -58,8 +58,7 @@ from tools.sanitize import MAX_INSTRUCTION_CHARS, clean_schema, clean_text
 from tools.types import Tool, ToolResult
 from tools.version import program_version
 
-RELIST_PAUSE_SECONDS = 0.5
-RELIST_WAIT_SECONDS, MAX_NEWS_CHARS = 1.0, 4000
+RELIST_PAUSE_SECONDS, RELIST_WAIT_SECONDS, MAX_NEWS_CHARS = 0.5, 1.0, 4000
 LISTEN_VERSION = "2026-07-28"
 """From this version of MCP on, changes of lists are sent to subscribers only."""
 _LIST_CHANGES = (

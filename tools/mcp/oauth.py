@@ -21,8 +21,7 @@ from tools.mcp.login_page import LoginPage, serve_login_page
 from tools.mcp.stored_login import AuthFlow, StoredLogin, json_object, oauth_error
 from tools.sanitize import clean_line
 
-MAX_REASON_CHARS = 300
-REQUEST_SECONDS = 30.0
+MAX_REASON_CHARS, REQUEST_SECONDS = 300, 30.0
 DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 DEFAULT_INTERVAL_SECONDS = 5.0
 """Pause between two questions whether the login is done, if unnamed; and its growth (section 3.5)."""

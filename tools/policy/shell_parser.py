@@ -14,8 +14,7 @@ from tools.policy.rules import OnceOnlyError, check_characters
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-MAX_SCRIPT_CHARS = 20_000
-MAX_NODE_DEPTH = 100
+MAX_SCRIPT_CHARS, MAX_NODE_DEPTH = 20_000, 100
 SAFE_VARIABLES = frozenset(("LANG", "LC_ALL", "TZ", "NO_COLOR", "FORCE_COLOR", "COLUMNS",
                             "CI", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE",
                             "RUST_BACKTRACE"))  # fmt: skip

@@ -17,11 +17,9 @@ from tools.networks import AllowedHosts, Resolve, permits, resolve
 
 MAX_CONNECTIONS = 64
 """Connections of a command at a time; more are closed at once."""
-MAX_HEAD_BYTES = 1 << 16
+MAX_HEAD_BYTES, MAX_REPORTS = 1 << 16, 500
 HEAD_SECONDS, CONNECT_SECONDS = 30.0, 15.0
 """Time for what a connection begins with, and for connecting to a host."""
-MAX_REPORTS = 500
-
 Report = Callable[[dict[str, object]], None]
 """Receives what was reached or refused: ``host``, ``port``, and ``refused``, the reason, if it was."""
 _HOP_HEADERS = re.compile(

@@ -17,10 +17,9 @@ from tools.sandbox.protection import move_aside
 
 CLOCK_STEP_NS = 1_000_000_000
 """A folder that changed less than this ago may change again without a new time stamp."""
-MAX_CONFIG_BYTES = 1 << 20
+MAX_CONFIG_BYTES, GIT_TIMEOUT_SECONDS = 1 << 20, 10.0
 MAX_SCANNED_FOLDERS = 10_000
 """Folders of a new repository, except its objects, that are searched for links."""
-GIT_TIMEOUT_SECONDS = 10.0
 _INERT_KEYS = re.compile(
     r"core\.(repositoryformatversion|filemode|bare|logallrefupdates|ignorecase|symlinks"
     r"|precomposeunicode|autocrlf|eol)|extensions\.objectformat|init\.defaultbranch"

@@ -27,10 +27,9 @@ SPARE_TASKS = 4096
 POLL_SECONDS = 0.05
 BUSY_POLL_SECONDS = 0.01
 """The same while many files are open: sockets are filled faster than memory is taken."""
-KILL_TIMEOUT_SECONDS = 10.0
+KILL_TIMEOUT_SECONDS, MEASURE_SHARE = 10.0, 0.1
 RESERVE_BYTES, RESERVE_SHARE = 512 << 20, 20
 """Free space that a command must leave: min(512 MiB, 5 %)."""
-MEASURE_SHARE = 0.1
 CHANNEL_DESCRIPTOR = 3
 """The descriptor at which ``confine.py`` finds the way here: under Landlock for calls that are answered
 here, under bubblewrap for the socket that the command finds its proxy at."""

@@ -30,9 +30,7 @@ WRAP_CHUNK_CHARS = 50_000
 """Characters of a line that are wrapped at a time."""
 VIEW_CHARS = 6000
 """Characters of one view if the model does not say how many lines it wants."""
-MAX_VIEW_LINES = 400
-MAX_MATCHES = 50
-CONTEXT_LINES = 2
+MAX_VIEW_LINES, MAX_MATCHES, CONTEXT_LINES = 400, 50, 2
 
 # A Markdown link or image. Linear in time: no part is tried again from each bracket that it
 # contains, and all are bounded.

@@ -13,8 +13,7 @@ from tools.builtin.browser.page import Page, results_page, text_page
 from tools.builtin_server import ToolError
 from tools.types import Tool, ToolResult
 
-SEARCH_SECONDS = 20.0
-MAX_ANSWER_BYTES = 5_000_000
+SEARCH_SECONDS, MAX_ANSWER_BYTES = 20.0, 5_000_000
 COUNT_ARGUMENTS = ("topn", "count", "limit", "max_results", "num_results", "n")
 """Names that search tools give to their argument for the number of results."""
 _URL = re.compile(r"https?://[^\s<>\"'\])}]+")

@@ -19,10 +19,7 @@ from tools.builtin_server import ToolError
 
 MAX_READ_BYTES = 2_000_000
 """Bytes that one read returns; larger files must be read in ranges of lines."""
-MAX_MATCHES = 200
-MAX_PATHS = 500
-MAX_LINE_CHARS = 300
-BLOCK_CHARS = 1 << 20
+MAX_MATCHES, MAX_PATHS, MAX_LINE_CHARS, BLOCK_CHARS = 200, 500, 300, 1 << 20
 SEARCH_SECONDS = 20.0
 MORE_MATCHES_NOTE = "[more matches; search for something rarer]"
 

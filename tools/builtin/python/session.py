@@ -24,14 +24,13 @@ from tools.sandbox.isolation import Isolation
 log = logging.getLogger(__name__)
 
 WORKER_SCRIPT = Path(__file__).with_name("worker.py")
-START_TIMEOUT_SECONDS = 20.0
+START_TIMEOUT_SECONDS, PIPE_BUFFER_BYTES = 20.0, 1 << 16
 END_SECONDS = 1.0
 """Time that the pipes of a killed worker have to be read to their end."""
 MAX_RUN_CHARS, MAX_RUN_FRAMES = 2_000_000, 10_000
 """Bytes that the worker may send in one run: the model's code could write to the pipe itself."""
 MAX_STDERR_BYTES = 64 << 20
 """Bytes that native code may write to stderr in one run; only the end is kept in memory."""
-PIPE_BUFFER_BYTES = 1 << 16
 
 
 class WorkerProcess:

@@ -36,8 +36,7 @@ MAX_HEAD_CHARS, MAX_TAIL_CHARS = 1_500_000, 100_000
 """Beginning and end of one run's output that are sent; what is between is counted and dropped."""
 DATA_FOLDER = "/mnt/data"
 """Where gpt-oss was trained to keep its files."""
-MAX_NAMED_FILES = 20
-TRACEBACK_FRAMES = 8
+MAX_NAMED_FILES, TRACEBACK_FRAMES = 20, 8
 _NOTEBOOK_LINE = re.compile(r"\s*(?:\w+\s*=\s*)?[!%]")
 
 

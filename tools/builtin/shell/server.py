@@ -35,8 +35,7 @@ MAX_HEAD_CHARS, MAX_TAIL_CHARS = 1_000_000, 100_000
 """Beginning and end of a command's output that are returned; what is between is dropped."""
 MIN_TIMEOUT_SECONDS = 1.0
 """Time that every command has, whatever timeout the model asks for."""
-MAX_HOSTS = 20
-MAX_CONTACTS = 1000
+MAX_HOSTS, MAX_CONTACTS = 20, 1000
 NO_NETWORK = NetworkAccess()
 MAX_NAMED_PATHS = 5
 """Read-only paths that are named to the model when a command failed with one."""

@@ -131,11 +131,10 @@ def build_toolbox(options: ToolboxOptions = ToolboxOptions()) -> Toolbox:
         paths = (*options.settings_files, *named.paths, *rule_files(folder, policy.granted_rules()))
         return NamedFiles(paths, named.modules, (*options.own_folders, *named.folders))
 
-    shell.protect_files(list_named_files)
+    shell.guard.named_files = files.named_files = list_named_files
     if sandbox is not None:
         sandbox.named_files = list_named_files
-    files.protect_files(list_named_files)
-    browser.search_with(host.find_tool, partial(_call_search_tool, Toolbox(host, policy)))
+    browser.search_tools = host.find_tool, partial(_call_search_tool, Toolbox(host, policy))
     return Toolbox(host, policy)
 
 

@@ -43,6 +43,7 @@ class RootGuard:
         self.root, self.snapshot_seconds = root, snapshot_seconds
         self.finder = RepositoryFinder(root)
         self.named_files: Callable[[], NamedFiles] = NamedFiles
+        """Files that no command may change; called before each command."""
         self._own_paths = tuple(own_paths)
 
     def begin(self, *, changes_git: bool) -> CommandGuard:

@@ -221,7 +221,7 @@ async def test_exec_own_python_protected(shell: Commands, monkeypatch: pytest.Mo
     own = root / "deep" / "venv" / "bin" / "python"
     own.write_text("1")
     shell.builtin = ShellServer(root, isolation=shell.builtin._isolation)
-    shell.builtin._guard._own_paths = (root / "deep" / "venv",)
+    shell.builtin.guard._own_paths = (root / "deep" / "venv",)
     await shell("mv deep d; cp -r d deep; echo 2 > deep/venv/bin/python")
     assert own.read_text() == "1"
 

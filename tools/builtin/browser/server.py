@@ -75,7 +75,7 @@ class BrowserServer(BuiltinServer):
         self._isolation = isolation
         self._max_extract_bytes = max_extract_bytes
         self._folders = ConversationFolders(work_folder)
-        self._search_tools: tuple[FindTool, CallTool] | None = None
+        self.search_tools: tuple[FindTool, CallTool] | None = None
         searches = self.settings.searxng or self.settings.search
         self.tools: Sequence[Tool] = (*([SEARCH_TOOL] if searches else []), OPEN_TOOL, FIND_TOOL)
         # No network by surprise: unless the operator configured a search, it is offered by name only.
@@ -83,9 +83,6 @@ class BrowserServer(BuiltinServer):
 
     def why_missing(self, name: str) -> str | None:
         return NO_SEARCH if name == "search" and SEARCH_TOOL not in self.tools else None
-
-    def search_with(self, find: FindTool, call: CallTool) -> None:
-        self._search_tools = find, call
 
     def is_safe(self, name: str) -> bool:
         """Return True: who selects or configures the server wants pages to be read."""
@@ -144,8 +141,8 @@ class BrowserServer(BuiltinServer):
 
         if self.settings.searxng:
             return await search_searxng(self.settings.searxng, query, count)
-        if self.settings.search and self._search_tools:
-            return await search_by_tool(self.settings.search, *self._search_tools, query, count)
+        if self.settings.search and self.search_tools:
+            return await search_by_tool(self.settings.search, *self.search_tools, query, count)
         raise ToolError(NO_SEARCH)
 
     async def _open(

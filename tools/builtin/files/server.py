@@ -80,7 +80,8 @@ class FilesServer(builtin_server.BuiltinServer):
         self._max_undo_steps = max_undo_steps
         self._folders = ConversationFolders(work_folder)
         self._change_lock = threading.Lock()
-        self._named_files: Callable[[], NamedFiles] = NamedFiles
+        self.named_files: Callable[[], NamedFiles] = NamedFiles
+        """Files each change of which needs a permission of its own."""
         self.on_change: Callable[[str, dict[str, Any], list[FileChange]], None] | None = None
         """Called in a thread with a call that has changed files, and the changes."""
 
@@ -109,10 +110,6 @@ class FilesServer(builtin_server.BuiltinServer):
     def rule_verbs(self, tool: Tool) -> Sequence[str]:
         return () if tool.read_only else ("write",)
 
-    def protect_files(self, named_files: Callable[[], NamedFiles]) -> None:
-        """Take each change of these files as one that needs a permission of its own."""
-        self._named_files = named_files
-
     def extra_permissions(self, name: str, arguments: dict[str, Any]) -> list[ExtraPermission]:
         """Return that a call changes what runs later outside of any sandbox. May block."""
         if name in READ_TOOLS:
@@ -121,7 +118,7 @@ class FilesServer(builtin_server.BuiltinServer):
             changed = [change.path for change in self.plan(name, arguments)]
         except (builtin_server.ToolError, OSError):
             return []  # the call fails with it
-        root, named = self.root.path, self._named_files().paths
+        root, named = self.root.path, self.named_files().paths
         repositories = {folder / ".git" for path in changed for folder in path.parents}
         found = filter(os.path.lexists, repositories)
         hooks = [path for repository in found for path in configured_files(repository)]

@@ -5,7 +5,7 @@ import contextlib
 import json
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,6 @@ from tools.builtin_server import (
     object_schema,
     output_listener,
 )
-from tools.config.named_files import NamedFiles
 from tools.policy.commands import SHELLS, command_requirements, display_line
 from tools.policy.rules import OnceOnlyError, command_rule, reach_requirements
 from tools.sandbox import isolation as sandbox
@@ -127,14 +126,10 @@ class ShellServer(BuiltinServer):
         self.background = BackgroundCommands()
         self.contacts: dict[str, str] = {}
         """The hosts that commands have reached or tried to reach, with why those were refused."""
-        self._guard = RootGuard(self.root, sandbox.own_paths(), snapshot_seconds)
+        self.guard = RootGuard(self.root, sandbox.own_paths(), snapshot_seconds)
 
     def rule_verbs(self, tool: Tool) -> Sequence[str]:
         return () if tool.read_only else ("run", "write", "reach", "type")
-
-    def protect_files(self, named_files: Callable[[], NamedFiles]) -> None:
-        """Keep commands from changing these files, which are asked for before each command."""
-        self._guard.named_files = named_files
 
     def is_safe(self, name: str) -> bool:
         """Return whether a call does not let a command do more: one can change the root folder."""
@@ -275,7 +270,7 @@ class ShellServer(BuiltinServer):
         changes_git = arguments.get("changes_git") is True
         if is_background and changes_git:
             raise ToolError("a command in the background cannot have changes_git")
-        guard = await asyncio.to_thread(self._guard.begin, changes_git=changes_git)
+        guard = await asyncio.to_thread(self.guard.begin, changes_git=changes_git)
         if is_background:
             return await self._start_background(words, folder, guard, network, arguments)
         output, ended = CommandOutput(output_listener.get()), ""

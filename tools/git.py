@@ -26,13 +26,17 @@ def run_git(*arguments: str, work_tree: Path, folder: Path, seconds: float) -> b
     """Return what git prints, in a ``folder`` of ``work_tree``. Raises OSError, SubprocessError."""
     options = [word for key, value in _INERT.items() for word in ("-c", f"{key}={value}")]
     program = [require_program("git"), "--no-optional-locks", "--literal-pathspecs"]
+    repository = process_folder() / "empty.git"
+    for name in ("objects", "refs"):
+        (repository / name).mkdir(parents=True, exist_ok=True)
+    (repository / "HEAD").write_text("ref: refs/heads/none\n")
     return subprocess.run(
         [*program, *options, *arguments],
         cwd=folder,
         env={
             "PATH": search_path(),
             "HOME": str(Path.home()),
-            "GIT_DIR": str(_empty_repository()),
+            "GIT_DIR": str(repository),
             "GIT_WORK_TREE": str(work_tree),
             "GIT_ATTR_NOSYSTEM": "1",
         },
@@ -41,11 +45,3 @@ def run_git(*arguments: str, work_tree: Path, folder: Path, seconds: float) -> b
         timeout=seconds,
         check=True,
     ).stdout
-
-
-def _empty_repository() -> Path:
-    repository = process_folder() / "empty.git"
-    for name in ("objects", "refs"):
-        (repository / name).mkdir(parents=True, exist_ok=True)
-    (repository / "HEAD").write_text("ref: refs/heads/none\n")
-    return repository

@@ -107,7 +107,10 @@ class ResultBuilder:
         except ValueError:
             return f"{kind}, not valid base64"
         size = f"{len(data)} B" if len(data) < 1000 else f"{len(data) / 1000:.0f} kB"
-        path = self._save(data, _suffix(kind))
+        suffix, subtype = mimetypes.guess_extension(kind, strict=False), kind.rpartition("/")[2]
+        if suffix is None:
+            suffix = f".{subtype}" if subtype.isalnum() and len(subtype) < 6 else ".bin"
+        path = self._save(data, suffix)
         return f"{kind}, {size}, kept in {path}" if path else f"{kind}, {size}"
 
     def _save(self, data: bytes, suffix: str) -> str | None:
@@ -166,12 +169,6 @@ def _decoded(data: Any) -> str | None:
     with contextlib.suppress(ValueError):
         return base64.b64decode(str(data), validate=True).decode()
     return None
-
-
-def _suffix(kind: str) -> str:
-    suffix = mimetypes.guess_extension(kind, strict=False)
-    subtype = kind.rpartition("/")[2]
-    return suffix or (f".{subtype}" if subtype.isalnum() and len(subtype) < 6 else ".bin")
 
 
 def protocol_failure(sentence: str, code: int) -> ToolResult:

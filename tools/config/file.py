@@ -49,7 +49,10 @@ def read_file(path: Path, env: Mapping[str, str]) -> McpFile:
                 log.warning("%s: %s is not understood in %s", name, server.ignored, path)
         except ConfigError as error:
             servers.append(ServerConfig(name, problem=f"cannot be used: {path}: {error}"))
-    return McpFile(path, servers, _approval_rules(path, data), entries)
+    rules, known = data.get("approve", {}), get_args(Rule)
+    if not isinstance(rules, dict) or any(rule not in known for rule in rules.values()):
+        raise ConfigError(f'{path}: "approve" must map servers or tools to {", ".join(known)}')
+    return McpFile(path, servers, rules, entries)
 
 
 def own_servers(file: McpFile) -> list[ServerConfig]:
@@ -125,11 +128,3 @@ def load_json(path: Path, prepare: Callable[[str], str] = str, limit: int = MAX_
         raise ConfigError(f"{path} has a number that is too long") from None
     except RecursionError:
         raise ConfigError(f"{path} is nested too deeply") from None
-
-
-def _approval_rules(path: Path, data: dict[str, Any]) -> dict[str, Rule]:
-    rules = data.get("approve", {})
-    known = get_args(Rule)
-    if not isinstance(rules, dict) or any(rule not in known for rule in rules.values()):
-        raise ConfigError(f'{path}: "approve" must map servers or tools to {", ".join(known)}')
-    return rules

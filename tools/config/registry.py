@@ -153,10 +153,8 @@ class Installation:
             named = each.get("type") == "named"
             name = str(each.get("name") or each.get("valueHint") or "ARGUMENT")
             value = self._value(each, name)
-            if named and (value is not None or each.get("isRequired")):
-                words.append(_literal(name))
             if value is not None:
-                words.append(value)
+                words += [_literal(name), value] if named else [value]
         return words
 
     def _pairs(self, inputs: Sequence[Mapping[str, Any]]) -> dict[str, str]:

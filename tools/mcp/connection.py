@@ -309,7 +309,9 @@ class Connection:
             if error.lost_session:
                 self.transport.ended.set()
                 raise SessionLostError(self.config.hide_headers(describe_answer(error)))
-            if error.code == T.INVALID_PARAMS and self._needs_newer_version(error):
+            asks = error.code == T.INVALID_PARAMS and "InputRequiredResult" in error.message
+            if asks and not self.config.protocol and self.protocol < LISTEN_VERSION:
+                # The tool asks by a result that older versions do not have, as FastMCP 4 says.
                 raise NewerVersionError("needs the newest version of MCP")
             refused = error.code in (T.METHOD_NOT_FOUND, T.INVALID_PARAMS) and not error.http_status
             reason = f"refused the call of {name}: {error.describe()}" if refused else ""
@@ -328,11 +330,6 @@ class Connection:
             case _:
                 reason = f"answered with an error: {error.message}"
         return self._failure(reason, error.code)
-
-    def _needs_newer_version(self, error: MCPError) -> bool:
-        """Return whether the tool asked by a result of newer versions, as FastMCP 4's error says."""
-        is_fixed = self.config.protocol or self.protocol >= LISTEN_VERSION
-        return not is_fixed and "InputRequiredResult" in error.message
 
     def _failure(self, reason: str, code: int) -> ToolResult:
         reason = self.config.hide_headers(reason)

@@ -90,8 +90,7 @@ def describe_error(error: BaseException, config: ServerConfig, http_status: int 
             return f"answered its start with an error: {error.message}"
         case ValidationError():
             return describe_invalid(error)
-        case _:
-            return f"failed: {error or type(error).__name__}"
+    return f"failed: {error or type(error).__name__}"
 
 
 def describe_invalid(error: ValidationError) -> str:

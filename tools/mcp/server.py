@@ -249,7 +249,10 @@ class McpServer:
                 self._on_failed(reason)
                 if asyncio.get_running_loop().time() - began > HEALTHY_SECONDS:
                     delay = MIN_BACKOFF_SECONDS
-                await self._back_off(delay)
+                if not self._closing:
+                    self._wake.clear()
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self._wake.wait(), delay)
                 delay = min(delay * 2, MAX_BACKOFF_SECONDS)
         except Exception as error:
             log.exception("%s", self.config.name)
@@ -301,13 +304,6 @@ class McpServer:
     def _mark_started(self) -> None:
         self.start_decided.set()
         self._state_changed.set()
-
-    async def _back_off(self, seconds: float) -> None:
-        if self._closing:
-            return
-        self._wake.clear()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), seconds)
 
 
 def connect_modes(config: ServerConfig) -> tuple[ConnectMode, ...]:

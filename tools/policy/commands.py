@@ -34,8 +34,7 @@ def display_line(words: Sequence[str]) -> str:
     match words:
         case [("bash" | "sh"), ("-lc" | "-c"), script] if script.strip():
             return script.strip("\n")
-        case _:
-            return shlex.join(words)
+    return shlex.join(words)
 
 
 def command_requirements(words: Sequence[str], folder: Path, root: Path) -> list[Requirement]:

@@ -420,8 +420,7 @@ def exceptions(mode: str, abi: int) -> tuple[set[str], set[str]]:
             permitted = START_CALLS | ({"truncate"} if abi >= 3 else set())
             signals = {"kill", "tgkill"} if abi >= SCOPED_LANDLOCK_ABI else set()
             return permitted, set(SELF_ONLY_CALLS) - signals - GROUP_CALLS
-        case _:
-            return set(), set(SELF_ONLY_CALLS)
+    return set(), set(SELF_ONLY_CALLS)
 
 
 def machine() -> int:

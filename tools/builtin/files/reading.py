@@ -54,11 +54,15 @@ class FileReader:
             if b"\0" in file.peek(8192)[:8192]:  # type: ignore[attr-defined]
                 raise ToolError(f"not a text file: {path}")
             if first_line is None and last_line is None:
-                data = file.read(self._max_read_bytes + 1)
+                data = bytearray(file.read(self._max_read_bytes + 1))
             else:
+                data = bytearray()
                 start = min((first_line or 1) - 1, sys.maxsize)
                 stop = last_line and min(last_line, sys.maxsize)
-                data = _join_up_to(itertools.islice(file, start, stop), self._max_read_bytes + 1)
+                for line in itertools.islice(file, start, stop):
+                    data += line
+                    if len(data) > self._max_read_bytes:
+                        break
         if len(data) > self._max_read_bytes:
             limit = f"{self._max_read_bytes // 1_000_000} MB"
             raise ToolError(f"more than {limit}: {path}; read a part with first_line and last_line")
@@ -259,12 +263,3 @@ def _leads_outside(root: RootFolder, link: Path) -> bool:
     except ToolError:
         return True
     return False
-
-
-def _join_up_to(lines: Iterator[bytes], limit: int) -> bytes:
-    data = bytearray()
-    for line in lines:
-        data += line
-        if len(data) >= limit:
-            break
-    return bytes(data)

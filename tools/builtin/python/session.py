@@ -100,16 +100,11 @@ class WorkerProcess:
         finally:
             self._listener = None
             excess.cancel()
-        await self._check_limits(excess)
-        return await done and not self.dead
-
-    async def _check_limits(self, excess: asyncio.Task[str]) -> None:
-        """Kill the worker if it exceeds a limit, or ``excess`` has seen that."""
-        assert self._watch is not None
         reason = excess.result() if excess.done() and not excess.cancelled() else ""
         if reason := reason or await asyncio.to_thread(self._watch.end):
             await self.kill(reason)
             await asyncio.to_thread(self._watch.clean_up)
+        return await done and not self.dead
 
     def interrupt(self) -> None:
         """Raise KeyboardInterrupt in the code that runs."""

@@ -396,8 +396,7 @@ def _patch_in(words: Sequence[str]) -> str | None:
             return text
         case ["bash" | "sh", "-lc" | "-c", line] if match := _HERE_PATCH.fullmatch(line.strip()):
             return match["patch"]
-        case _:
-            return None
+    return None
 
 
 def _without_login(words: list[str]) -> list[str]:
@@ -405,8 +404,7 @@ def _without_login(words: list[str]) -> list[str]:
     match words:
         case [program, "-lc", *rest] if Path(program).name in ("bash", "sh"):
             return [program, "-c", *rest]
-        case _:
-            return words
+    return words
 
 
 def _host_permissions(

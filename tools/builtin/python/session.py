@@ -36,10 +36,9 @@ MAX_STDERR_BYTES = 64 << 20
 class WorkerProcess:
     """One process of ``worker.py``; between runs it is stopped (Linux), so that its threads rest."""
 
-    def __init__(self, limits: CallLimits) -> None:
-        self._limits = limits
+    def __init__(self, process: asyncio.subprocess.Process, limits: CallLimits) -> None:
+        self._process, self._limits = process, limits
         self._watch: WorkerWatch | None = None
-        self._process: asyncio.subprocess.Process | None = None
         self._run_ids = itertools.count(1)
         self._output: list[str] = []
         self._run_id = self._chars = self._frames = self._stderr_bytes = 0
@@ -51,18 +50,8 @@ class WorkerProcess:
         self.offence = ""
         """The violation for which the process was ended, as a predicate."""
 
-    async def start(self, command: list[str], work_folder: Path) -> None:
-        """Start the process and wait until it is ready; raises ToolError."""
-        self._process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=sandbox.environment(work_folder),
-            cwd=work_folder,
-            start_new_session=True,
-            limit=PIPE_BUFFER_BYTES,
-        )
+    async def start(self, work_folder: Path) -> None:
+        """Wait until the process is ready; raises ToolError."""
         pid = self._process.pid
         process_groups.active_groups.add(pid)
         ready = self._done = asyncio.get_running_loop().create_future()
@@ -79,8 +68,7 @@ class WorkerProcess:
 
     async def run(self, code: str) -> bool:
         """Run code; return whether it ended without an error, False also if the process died."""
-        assert self._process is not None and self._process.stdin is not None
-        assert self._watch is not None
+        assert self._process.stdin is not None and self._watch is not None
         await asyncio.to_thread(self._watch.begin)
         self._run_id = next(self._run_ids)
         self._output, self._chars, self._frames, self._stderr_bytes = [], 0, 0, 0
@@ -108,7 +96,7 @@ class WorkerProcess:
 
     def interrupt(self) -> None:
         """Raise KeyboardInterrupt in the code that runs."""
-        if self._process and self._process.stdin and not self.dead:
+        if self._process.stdin and not self.dead:
             with contextlib.suppress(OSError):
                 self._process.stdin.write(b'{"interrupt": %d}\n' % self._run_id)
 
@@ -120,7 +108,7 @@ class WorkerProcess:
         """Return how the process ended, as the predicate of a sentence."""
         if self.offence:
             return f"was ended because it {self.offence}"
-        code = self._process.returncode if self._process else None
+        code = self._process.returncode
         lines = bytes(self._stderr).decode(errors="replace").strip().splitlines()
         why = f": {lines[-1]}" if lines else ""
         if code is None or code == -signal.SIGKILL:
@@ -131,8 +119,6 @@ class WorkerProcess:
 
     async def kill(self, offence: str = "") -> None:
         """Kill the process and all it started, and wait for its end; ``offence``: why."""
-        if self._process is None:
-            return
         self._kill_group(offence)
         await asyncio.wait(self._readers, timeout=END_SECONDS)
         for task in self._readers:
@@ -141,7 +127,6 @@ class WorkerProcess:
         self._on_exit()
 
     def _kill_group(self, offence: str) -> None:
-        assert self._process is not None
         self.offence = self.offence or offence
         process_groups.kill(self._process.pid)
 
@@ -152,7 +137,7 @@ class WorkerProcess:
                 os.kill(self._watch.pid, number)
 
     async def _read_frames(self) -> None:
-        assert self._process is not None and self._process.stdout is not None
+        assert self._process.stdout is not None
         stdout, offence = self._process.stdout, ""
         with contextlib.suppress(asyncio.IncompleteReadError):
             while not offence:
@@ -202,12 +187,11 @@ class WorkerProcess:
 
     def _on_exit(self) -> None:
         self.dead = True
-        if self._process is not None:
-            process_groups.active_groups.discard(self._process.pid)
+        process_groups.active_groups.discard(self._process.pid)
         self._finish(False)
 
     async def _read_stderr(self) -> None:
-        assert self._process is not None and self._process.stderr is not None
+        assert self._process.stderr is not None
         while chunk := await self._process.stderr.read(1 << 16):
             self._stderr += chunk
             del self._stderr[:-2000]
@@ -344,10 +328,20 @@ class PythonSession:
         self._fresh = False
         private_files.make_folder(folder)
         command = sandbox.script_command(isolation, WORKER_SCRIPT, folder, self._limits.process)
-        worker = WorkerProcess(self._limits)
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=sandbox.environment(folder),
+            cwd=folder,
+            start_new_session=True,
+            limit=PIPE_BUFFER_BYTES,
+        )
+        worker = WorkerProcess(process, self._limits)
         # A call that is cancelled here leaves no process behind, and no half-started worker.
         try:
-            await worker.start(command, folder)
+            await worker.start(folder)
         except asyncio.CancelledError:
             self._end_later(worker.kill())
             raise

@@ -71,15 +71,6 @@ class ToolboxOptions:
     trust_project: bool | str = False
     allow_home: bool = False
 
-    @property
-    def settings_files(self) -> list[Path]:
-        """The files of this program that say what runs."""
-        own = (self.user_config, self.approvals_file, self.audit_file, self.credentials_file)
-        return [path for path in (*own, *self.mcp_config) if path is not None]
-
-    def folder_for(self, name: str) -> Path | None:
-        return self.work_folder and self.work_folder / name
-
 
 def build_toolbox(options: ToolboxOptions = ToolboxOptions()) -> Toolbox:
     """Build a toolbox and start nothing. Raises ConfigError. Precedence of servers with the same name:
@@ -87,14 +78,11 @@ def build_toolbox(options: ToolboxOptions = ToolboxOptions()) -> Toolbox:
     folder = (options.root or Path.cwd()).resolve()
     set_root(folder, *options.other_roots)
     store, audit = ApprovalStore(options.approvals_file, folder), AuditLog(options.audit_file)
-    files = FilesServer(
-        options.root,
-        work_folder=options.folder_for("changes"),
-        own_folders=[*options.own_folders, *own_paths()],
-    )
-    browser = BrowserServer(options.browser, work_folder=options.folder_for("pages"))
+    work, own = options.work_folder, [*options.own_folders, *own_paths()]
+    files = FilesServer(options.root, work_folder=work and work / "changes", own_folders=own)
+    browser = BrowserServer(options.browser, work_folder=work and work / "pages")
     python = PythonServer(
-        allow_unsandboxed=options.allow_unsandboxed, work_folder=options.folder_for("python")
+        allow_unsandboxed=options.allow_unsandboxed, work_folder=work and work / "python"
     )
     network = options.network or NetworkAccess()
     shell = ShellServer(options.root, files=files, audit=audit, network=network)
@@ -121,14 +109,15 @@ def build_toolbox(options: ToolboxOptions = ToolboxOptions()) -> Toolbox:
         sandbox=sandbox,
     )
     host.unselected = unselected_names(servers, selected)
-    approve = user.approve if user else {}
-    rules = parse_rules(options.approve, servers)
-    policy = Policy(rules, settings=approve, store=store, audit=audit)
+    rules, settings = parse_rules(options.approve, servers), user.approve if user else {}
+    policy = Policy(rules, settings=settings, store=store, audit=audit)
+    own_files = options.user_config, options.approvals_file, options.audit_file
+    settings_files = [*filter(None, (*own_files, options.credentials_file)), *options.mcp_config]
 
     def list_named_files() -> NamedFiles:
         running = (host.server_config(state.name) for state in host.server_states())
         named = server_files(folder, [*servers, *filter(None, running)])
-        paths = (*options.settings_files, *named.paths, *rule_files(folder, policy.granted_rules()))
+        paths = (*settings_files, *named.paths, *rule_files(folder, policy.granted_rules()))
         return NamedFiles(paths, named.modules, (*options.own_folders, *named.folders))
 
     shell.guard.named_files = files.named_files = list_named_files

@@ -13,7 +13,7 @@ from typing import Self
 from agent.errors import AgentError
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 NOT_PUBLIC = tuple(
     ipaddress.ip_network(network)
     for network in (
@@ -26,9 +26,6 @@ NOT_PUBLIC = tuple(
 """Networks that are not public; 168.63.129.16 is Azure's host."""
 _UNICAST, _NAT64 = ipaddress.ip_network("2000::/3"), ipaddress.ip_network("64:ff9b::/96")
 """All public IPv6 addresses; those by which IPv4 addresses are reached."""
-
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 """Returns the addresses of a host and port."""
 WEB_PORTS = (80, 443)

@@ -69,7 +69,6 @@ _PYTEST = Risks("pco@", ("--basetemp", "--junitxml", "--junit-xml", "--log-file"
                         "--pdbcls", "--override-ini", "--pastebin", "--debug", "--cov-report",
                         "--cov-config", "--confcutdir", "--config-file", "--report-log",
                         "--html", "--snapshot-update"))  # fmt: skip
-
 _TEST = Risks("vR")
 
 PROGRAMS: Mapping[str, Risks] = {

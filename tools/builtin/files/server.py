@@ -111,7 +111,6 @@ class FilesServer(builtin_server.BuiltinServer):
         return () if tool.read_only else ("write",)
 
     def extra_permissions(self, name: str, arguments: dict[str, Any]) -> list[ExtraPermission]:
-        """Return that a call changes what runs later outside of any sandbox. May block."""
         if name in READ_TOOLS:
             return []
         try:

@@ -165,7 +165,6 @@ class ShellServer(BuiltinServer):
         return None
 
     def extra_permissions(self, name: str, arguments: dict[str, Any]) -> list[ExtraPermission]:
-        """Return that a command changes git's data or reaches hosts, or a patch what runs later."""
         if name != "exec":
             return self._input_permissions(arguments) if name == "write" else []
         if patch := self._patch_arguments(arguments):
@@ -215,7 +214,6 @@ class ShellServer(BuiltinServer):
         return NetworkAccess(loopback=True, hosts=tuple(dict.fromkeys(hosts)))
 
     def preview(self, name: str, arguments: dict[str, Any]) -> str | None:
-        """Return the command line with its folder, the diff of a patch, or a text for a command."""
         if name != "exec":
             return f"{self._background_command(arguments).description}\n{arguments.get('text', '')}"
         if patch := self._patch_arguments(arguments):

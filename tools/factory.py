@@ -1,7 +1,7 @@
 """Builds the host of all servers and the approval policy from the options of a command."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -86,10 +86,10 @@ def build_toolbox(options: ToolboxOptions = ToolboxOptions()) -> Toolbox:
     )
     network = options.network or NetworkAccess()
     shell = ShellServer(options.root, files=files, audit=audit, network=network)
-    user, environment = None, folder_environment(folder)
+    user = None
     if options.user_config and options.user_config.exists() and options.tools != "none":
-        user = read_file(options.user_config, environment)
-    servers = _merge_servers(options, user, environment, (python, files, shell, browser), store)
+        user = read_file(options.user_config, folder_environment(folder))
+    servers = _merge_servers(options, user, [python, files, shell, browser], store)
     selected = select_servers(options.tools, servers)
     if any(server.builtin is browser for server in selected) and (text := missing_package()):
         raise ConfigError(text)
@@ -130,10 +130,11 @@ def build_toolbox(options: ToolboxOptions = ToolboxOptions()) -> Toolbox:
 def _merge_servers(
     options: ToolboxOptions,
     user: McpFile | None,
-    environment: Mapping[str, str],
-    builtins: Sequence[BuiltinServer],
+    builtins: list[BuiltinServer],
     store: ApprovalStore,
 ) -> list[ServerConfig]:
+    folder = (options.root or Path.cwd()).resolve()
+    environment = folder_environment(folder)
     servers = merge(
         [ServerConfig(builtin.name, builtin=builtin) for builtin in builtins],
         demo_servers() if options.demo_tools else [],
@@ -147,7 +148,7 @@ def _merge_servers(
     )
     if options.user_config is not None and options.tools != "none":
         taken = {server.name for server in servers} | {builtin.alias for builtin in builtins}
-        project = find_project((options.root or Path.cwd()).resolve())
+        project = find_project(folder)
         project_servers = approved_servers(project, store, trust=options.trust_project)
         servers += [server for server in project_servers if server.name not in taken]
     taken = {server.name for server in servers}

@@ -68,12 +68,9 @@ def read_entry(
         raise ConfigError(f"has a {' and a '.join(plain.rivals)}; remove one of them")
     reader = _EntryReader(plain.values, env)
     server = reader.read(name, folder)
-    return replace(
-        server,
-        command_line=command_line(entry),
-        secrets_digest=_secrets_digest(entry),
-        ignored=(*plain.unknown, *reader.ignored),
-    )
+    line, digest = command_line(entry), _secrets_digest(entry)
+    ignored = (*plain.unknown, *reader.ignored)
+    return replace(server, command_line=line, secrets_digest=digest, ignored=ignored)
 
 
 def command_line(entry: Mapping[str, Any]) -> str:

@@ -79,20 +79,15 @@ class Connection:
     """One connection, from the start of a server to its end; a restart makes a new one."""
 
     def __init__(
-        self,
-        config: ServerConfig,
-        context: HostContext,
-        mode: ConnectMode = "",
-        *,
-        sends_login: bool = True,
+        self, config: ServerConfig, context: HostContext, mode: ConnectMode = "", login: bool = True
     ) -> None:
-        """``sends_login``: whether requests have the token of a stored login."""
+        """``login``: whether requests have the token of a stored login."""
         self.config = config
         self.challenge: LoginChallenge | None = None
         """The login that the server asked for when it could not be connected."""
         self.refused = False
         """Whether the server wants a valid token, from a login or not."""
-        self.transport = _make_transport(config, context, mode, sends_login=sends_login)
+        self.transport = _make_transport(config, context, mode, login)
         self.protocol = self.protocol_reason = ""
         self._context, self._results = context, context.results
         self._needs_newest = mode == "newest"
@@ -475,13 +470,13 @@ class Connection:
 
 
 def _make_transport(
-    config: ServerConfig, context: HostContext, mode: ConnectMode, *, sends_login: bool
+    config: ServerConfig, context: HostContext, mode: ConnectMode, login: bool
 ) -> Transport:
     if config.builtin:
         return Transport(config)
     if config.command:
         return StdioTransport(config, context.sandbox)
-    auth = BearerAuth(config, context.credentials) if sends_login and logs_in(config) else None
+    auth = BearerAuth(config, context.credentials) if login and logs_in(config) else None
     kind: Literal["http", "sse"] = "sse" if "sse" in (mode, config.transport) else "http"
     return HttpTransport(config, kind, auth, context.client_turn if config.client_network else None)
 

@@ -268,11 +268,8 @@ def read_choices(about: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
     """Return title and value of each choice of an enumeration, in any form that MCP has had."""
     titled = about.get("oneOf") or about.get("anyOf")
     if isinstance(titled, list):
-        pairs = [
-            (each.get("title", each["const"]), each["const"])
-            for each in titled
-            if isinstance(each, dict) and "const" in each
-        ]
+        options = [each for each in titled if isinstance(each, dict) and "const" in each]
+        pairs = [(each.get("title", each["const"]), each["const"]) for each in options]
     else:
         values = about.get("enum")
         values = values if isinstance(values, list) else []

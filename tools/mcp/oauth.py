@@ -103,14 +103,9 @@ class _LoginFlow(StoredLogin):
         self._dialog, self._page, self._challenge, self._scope = dialog, page, challenge, scope
         grant_type = config.oauth.grant_type or DEVICE_GRANT
         way = {"redirect_url": page.url} if page else {"grant_type": grant_type}
-        super().__init__(
-            config,
-            credentials,
-            **way,
-            redirect_handler=self._open,
-            callback_handler=self._wait,
-            client_metadata_url=config.oauth.client_metadata_url or None,
-        )
+        handlers: dict[str, Any] = {"redirect_handler": self._open, "callback_handler": self._wait}
+        url = config.oauth.client_metadata_url or None
+        super().__init__(config, credentials, **way, **handlers, client_metadata_url=url)
         self._device_endpoint = ""
         self._device_request: httpx2.Request | None = None
         """The one that the server answers with the codes of a login by device."""

@@ -268,7 +268,7 @@ class McpServer:
         reason = ""
         for mode in connect_modes(self.config):
             connection: Connection = module.Connection(
-                self.config, self._context, mode, sends_login=False
+                self.config, self._context, mode, login=False
             )
             reason = await connection.probe()
             if connection.protocol or connection.challenge:

@@ -90,13 +90,9 @@ def protect(root: Path, paths: Iterable[Path], keys: Iterable[Path] = ()) -> Pro
     pinned = {parent for path in outermost for parent in _parents(path) if parent in statuses}
     unreadable = sorted(set(map(str, keys)).intersection(outermost))
     used = {path: statuses[path] for path in (*pinned, *outermost) if path not in unreadable}
-    return Protection(
-        outermost,
-        sorted(pinned, key=lambda path: path.split("/")),
-        unreadable,
-        {path: (status.st_dev, status.st_ino) for path, status in used.items()},
-        links,
-    )
+    identities = {path: (status.st_dev, status.st_ino) for path, status in used.items()}
+    pins = sorted(pinned, key=lambda path: path.split("/"))
+    return Protection(outermost, pins, unreadable, identities, links)
 
 
 def move_aside(path: Path) -> Path:

@@ -13,6 +13,8 @@ from tools.sandbox import isolation as sandbox
 from tools.sandbox.isolation import Isolation
 from tools.types import Access, Tool
 
+_PARAMETERS = object_schema(["code"], code="string")
+
 
 class PythonServer(BuiltinServer):
     """The tool ``python``; each conversation has variables and a working folder of its own."""
@@ -20,15 +22,7 @@ class PythonServer(BuiltinServer):
     name = "code_interpreter"
     alias = "python"
     default_tools: Sequence[str] = ("python",)
-    tools: Sequence[Tool] = (
-        Tool(
-            server="code_interpreter",
-            name="python",
-            description="Run Python code.",
-            parameters=object_schema(["code"], code="string"),
-            model_name="python",
-        ),
-    )
+    tools: Sequence[Tool] = (Tool(name, "python", "Run Python code.", _PARAMETERS, "python"),)
 
     def __init__(
         self,

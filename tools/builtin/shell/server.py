@@ -270,7 +270,7 @@ class ShellServer(BuiltinServer):
             raise ToolError("a command in the background cannot have changes_git")
         guard = await asyncio.to_thread(self.guard.begin, changes_git=changes_git)
         if is_background:
-            return await self._start_background(words, folder, guard, network, arguments)
+            return await self._start_background(folder, guard, network, arguments)
         output, ended = CommandOutput(output_listener.get()), ""
         command = self._new_command(words, output.add)
         try:
@@ -311,13 +311,9 @@ class ShellServer(BuiltinServer):
     # --- in the background ---
 
     async def _start_background(
-        self,
-        words: Sequence[str],
-        folder: Path,
-        guard: CommandGuard,
-        network: NetworkAccess,
-        arguments: dict[str, Any],
+        self, folder: Path, guard: CommandGuard, network: NetworkAccess, arguments: dict[str, Any]
     ) -> StructuredText:
+        words = arguments["cmd"]
         entry = self.background.reserve(conversation_id.get(), display_line(words), network)
         command = self._new_command(words, entry.add)
         try:

@@ -102,21 +102,25 @@ def limit_processes(processes: int) -> None:
     """Let the kernel refuse processes before the machine has none left; for root it does not. It counts
     the user's threads everywhere, so that a limit without room to spare would refuse a command's own
     processes once the user starts another program."""
-    running = 0
-    for entry in os.scandir("/proc") if sys.platform == "linux" else ():
-        with contextlib.suppress(OSError):  # it ended meanwhile
-            if entry.name.isdigit() and entry.stat().st_uid == os.getuid():
-                running += len(os.listdir(f"{entry.path}/task"))  # noqa: PTH208
     hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
-    limit = running + processes + SPARE_TASKS
+    limit = running_tasks() + processes + SPARE_TASKS
     limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
     resource.setrlimit(resource.RLIMIT_NPROC, (limit, limit))
     os.nice(5)  # the supervisor goes first
 
 
+def running_tasks() -> int:
+    """Return the number of the user's threads."""
+    running = 0
+    for entry in os.scandir("/proc") if sys.platform == "linux" else ():
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            if entry.name.isdigit() and entry.stat().st_uid == os.getuid():
+                running += len(os.listdir(f"{entry.path}/task"))  # noqa: PTH208
+    return running
+
+
 def serve_network(limits: dict[str, Any], link: Any) -> None:
-    """Lead the command to its hosts, in a thread of its own, from the socket that it listens on in
-    the sandbox's network (``confine.py`` sends it before the command begins)."""
+    """Lead the command to its hosts from a socket of its network, which ``confine.py`` sends first."""
     import socket
 
     from tools.sandbox.proxy import NetworkProxy

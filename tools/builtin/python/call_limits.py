@@ -23,8 +23,6 @@ MIN_FREE_BYTES = 64 << 20
 """Free disk space that a call must leave, in addition to half of the space that was free."""
 MAX_CLOCK_WAITS = 20
 """Milliseconds that a call waits until its files are newer than those of the one before."""
-SPARE_TASKS = 4096
-"""Threads that the user's processes may start in all after the worker, if the user is not root."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +137,9 @@ def _limit_tasks(pid: int) -> None:
         return
     import resource
 
-    limit = SPARE_TASKS
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it ended meanwhile
-            if process.stat().st_uid == os.getuid():
-                limit += _thread_count(process)
+    from tools.sandbox.supervise import SPARE_TASKS, running_tasks
+
+    limit = running_tasks() + SPARE_TASKS
     with contextlib.suppress(OSError, ValueError):  # a lower one is set
         resource.prlimit(pid, resource.RLIMIT_NPROC, (limit, limit))
 

@@ -26,13 +26,9 @@ class SupervisorLink:
 
     async def _read(self, on_contact: OnContact) -> None:
         reader, writer = await asyncio.open_connection(sock=self._ours)
-        try:
+        with contextlib.closing(writer), contextlib.suppress(OSError):  # it was killed
             while line := await reader.readline():
                 on_contact(json.loads(line))
-        except OSError:
-            pass  # it was killed
-        finally:
-            writer.close()
 
     def close(self) -> None:
         self._theirs.close()

@@ -7,6 +7,7 @@ import ipaddress
 import re
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Self
 
@@ -59,10 +60,8 @@ class HostRule:
             host, ports = match[1], (int(match[2]),)
             if not 0 < ports[0] < 1 << 16:
                 raise HostError(f"{text!r} has no port of a host")
-        try:
+        with suppress(ValueError):
             return cls("", ipaddress.ip_network(host.strip("[]"), strict=False), ports)
-        except ValueError:
-            pass
         name = host.removeprefix("*.")
         if not _HOST_NAME.fullmatch(name) or (name != host and "." not in name):
             raise HostError(f"{text!r} is not a host such as example.org or *.example.org")

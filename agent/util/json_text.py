@@ -1,5 +1,4 @@
-"""Reads JSON before it is parsed, as one byte of it can become hundreds of bytes of objects; and names
-the types of its values."""
+"""Reads JSON before it is parsed (a byte can become hundreds of objects), and names its types."""
 
 import json
 

@@ -1,5 +1,4 @@
-"""A demonstration MCP server over stdio: ``python -m tools.demo.server weather|time|notes``, with
-made-up weather, and notes as long as the process lasts."""
+"""A demonstration MCP server over stdio: ``python -m tools.demo.server weather|time|notes``."""
 
 import json
 import sys

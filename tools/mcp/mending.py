@@ -1,5 +1,4 @@
-"""Completes what servers send that is nearly MCP, before the SDK checks it: one odd tool, or one odd
-block of a result, must not cost the others."""
+"""Completes what is nearly MCP before the SDK checks it: one odd part must not cost the others."""
 
 import logging
 from typing import Any

@@ -73,8 +73,7 @@ class FilesServer(builtin_server.BuiltinServer):
         own_folders: Sequence[Path] = (),
         max_undo_steps: int = MAX_UNDO_STEPS,
     ) -> None:
-        """``root``: None: the working folder. ``work_folder``: for former contents of changed files
-        (None: a temporary folder). ``own_folders``: this program's, in which nothing is changed."""
+        """``work_folder``: for former contents (None: a temporary one). ``own_folders``: unchanged."""
         self.root = RootFolder(root or Path.cwd(), own_folders=own_folders)
         self._reader = FileReader(self.root)
         self._max_undo_steps = max_undo_steps

@@ -1,5 +1,4 @@
-"""Commands in the sandbox: started, read, written to and ended with all that they have started; and
-those that run after their call, until their conversation ends."""
+"""Commands in the sandbox, with all that they start; also those that run on after their call."""
 
 import asyncio
 import codecs

@@ -12,15 +12,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from agent.errors import describe_cause
-from tools.config.servers import (
-    ConfigError,
-    OAuthSettings,
-    Rule,
-    SandboxSettings,
-    ServerConfig,
-    clean_headers,
-    default_sandbox,
-)
+from tools.config import servers
+from tools.config.servers import ConfigError, OAuthSettings, Rule, SandboxSettings, ServerConfig
 from tools.config.spellings import plain_entry, respelled_login
 
 _VARIABLE = re.compile(r"\$\{(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
@@ -136,7 +129,7 @@ class _EntryReader:
             cwd=self._path("cwd"),
             url=None if local else url,
             transport="" if kind == "stdio" else kind,
-            headers=clean_headers(self._table("headers")),
+            headers=servers.clean_headers(self._table("headers")),
             oauth=self._oauth(),
             protocol=self._protocol(),
             sandbox=self._sandbox(command if local else None),
@@ -242,7 +235,7 @@ class _EntryReader:
         if command is None:
             raise ConfigError("sandbox is for servers with a command")
         if value is True:
-            return default_sandbox(command)
+            return servers.default_sandbox(command)
         if not isinstance(value, dict) or value.keys() - {"write", "hosts"}:
             raise ConfigError('sandbox must be true or {"write": [folders], "hosts": [hosts]}')
         from tools.networks import HostError, HostRule
@@ -252,7 +245,7 @@ class _EntryReader:
             hosts = tuple(str(HostRule.parse(host)) for host in inner._texts("hosts") or ())
         except HostError as error:
             raise ConfigError(f"sandbox.hosts: {error}") from None
-        packages = "hosts" not in value and default_sandbox(command).packages
+        packages = "hosts" not in value and servers.default_sandbox(command).packages
         return SandboxSettings(inner._texts("write") or (), hosts, packages)
 
     # --- login and version ---

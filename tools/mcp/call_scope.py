@@ -7,13 +7,8 @@ from typing import Self, TypeVar
 
 from agent.errors import AgentError
 from tools.builtin_server import conversation_id
-from tools.mcp.client_requests import (
-    CallHandlers,
-    ElicitationRequest,
-    ElicitationResult,
-    SamplingRequest,
-    SamplingResult,
-)
+from tools.mcp import client_requests
+from tools.mcp.client_requests import CallHandlers, ElicitationResult, SamplingResult
 from tools.results import replace_surrogates, shorten
 
 T = TypeVar("T")
@@ -109,7 +104,7 @@ class CallScope:
 
     # --- requests of the server ---
 
-    async def elicit(self, request: ElicitationRequest) -> ElicitationResult:
+    async def elicit(self, request: client_requests.ElicitationRequest) -> ElicitationResult:
         """Ask the person; declined if there is none or too often, cancelled if the call ends."""
         self.elicitations += 1
         if self.elicitations > MAX_ELICITATIONS:
@@ -127,7 +122,7 @@ class CallScope:
             )
         return result
 
-    async def sample(self, request: SamplingRequest) -> SamplingResult | None:
+    async def sample(self, request: client_requests.SamplingRequest) -> SamplingResult | None:
         """Let the model generate a text; None if that is refused."""
         generate = self._handlers.on_sampling
         return await self._wait_for(generate(request)) if generate else None

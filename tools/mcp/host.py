@@ -12,18 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tools.builtin_server import BuiltinServers
 from tools.config.servers import ServerConfig
+from tools.mcp import login
 from tools.mcp.call_scope import NewerVersionError, SessionLostError
 from tools.mcp.client_requests import CallHandlers, OnElicitation, OnSampling
 from tools.mcp.context import HostContext
 from tools.mcp.credentials import CredentialStore
-from tools.mcp.login import (
-    LoginChallenge,
-    LoginDialog,
-    LoginRequest,
-    LoginRequiredError,
-    OnLogin,
-    logs_in,
-)
+from tools.mcp.login import LoginChallenge, OnLogin
 from tools.mcp.server import McpServer
 from tools.results import ResultBuilder, protocol_failure
 from tools.sanitize import model_names
@@ -186,7 +180,7 @@ class Host:
     async def log_in(
         self,
         name: str,
-        dialog: LoginDialog,
+        dialog: login.LoginDialog,
         challenge: LoginChallenge | None = None,
         *,
         scopes: Sequence[str] = (),
@@ -223,14 +217,14 @@ class Host:
         on_login: OnLogin | None,
     ) -> bool:
         """Ask the person to log in, unless they have answered since ``known_answers``."""
-        if on_login is None or not logs_in(server.config):
+        if on_login is None or not login.logs_in(server.config):
             return False
         async with server.login_turn:
             if server.login_answers != known_answers:
                 return server.login_answers[-1]
             name = server.config.name
             log_in = partial(self.log_in, name, challenge=challenge)
-            request = LoginRequest(name, f"The server {name} {challenge.wish}.", log_in)
+            request = login.LoginRequest(name, f"The server {name} {challenge.wish}.", log_in)
             server.login_answers += (await on_login(request),)
             return server.login_answers[-1]
 
@@ -291,7 +285,7 @@ class Host:
                     if lost < 2 and changes < 3:
                         continue
                     reason, challenge = f"lost the session again: it {error}", None
-                except LoginRequiredError as required:
+                except login.LoginRequiredError as required:
                     reason = connection.transport.describe_challenge(required.challenge)
                     satisfied = connection.transport.has_scope(required.challenge)
                     challenge = None if satisfied else required.challenge

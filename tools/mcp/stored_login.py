@@ -8,13 +8,8 @@ from typing import Any
 
 import httpx2
 from mcp.client.auth import OAuthClientProvider
-from mcp.shared.auth import (
-    OAuthClientInformationFull,
-    OAuthClientMetadata,
-    OAuthMetadata,
-    OAuthToken,
-    ProtectedResourceMetadata,
-)
+from mcp.shared import auth
+from mcp.shared.auth import OAuthClientInformationFull, OAuthToken, ProtectedResourceMetadata
 from pydantic import AnyUrl
 from pydantic_core import from_json
 
@@ -43,7 +38,7 @@ class StoredLogin(OAuthClientProvider):
         assert config.url is not None
         self._config, self._url, self._credentials = config, config.url, credentials
         self.stored: dict[str, Any] = {}
-        metadata = OAuthClientMetadata(
+        metadata = auth.OAuthClientMetadata(
             client_name="agent",
             redirect_uris=[AnyUrl(redirect_url)],
             grant_types=[grant_type, "refresh_token"],
@@ -64,7 +59,7 @@ class StoredLogin(OAuthClientProvider):
         with contextlib.suppress(ValueError):
             context.token_expiry_time = self.stored.get("expires_at")
             if (metadata := self.stored.get("metadata")) is not None:
-                context.oauth_metadata = OAuthMetadata.model_validate(metadata)
+                context.oauth_metadata = auth.OAuthMetadata.model_validate(metadata)
             if (data := self.stored.get("resource")) is not None:
                 context.protected_resource_metadata = ProtectedResourceMetadata.model_validate(data)
 

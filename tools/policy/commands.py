@@ -7,15 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from tools.config.named_files import is_interpreter
+from tools.policy import shell_parser
 from tools.policy.programs import NEUTRAL_PROGRAMS, Word, changes_shell, is_neutral, rule_words
 from tools.policy.rules import OnceOnlyError, command_rule, write_requirements
-from tools.policy.shell_parser import (
-    SAFE_VARIABLES,
-    ParsedScript,
-    ShellCommand,
-    is_local_name,
-    parse_script,
-)
+from tools.policy.shell_parser import SAFE_VARIABLES, ShellCommand, is_local_name
 from tools.types import Requirement
 
 SHELLS = ("sh", "bash", "dash", "/bin/sh", "/bin/bash", "/usr/bin/bash")
@@ -39,7 +34,7 @@ def display_line(words: Sequence[str]) -> str:
 
 def command_requirements(words: Sequence[str], folder: Path, root: Path) -> list[Requirement]:
     """Return the needs of a command in ``folder`` (real, like ``root``). Raises OnceOnlyError."""
-    script = ParsedScript()
+    script = shell_parser.ParsedScript()
     _collect(ShellCommand(tuple(map(Word, words))), script, 0)
     moves = any(command.words and command.words[0].value == "cd" for command in script.commands)
     commands = [c for c in script.commands if not _is_local_variable(c)]
@@ -55,7 +50,7 @@ def command_requirements(words: Sequence[str], folder: Path, root: Path) -> list
     return list(dict.fromkeys(requirements))
 
 
-def _collect(command: ShellCommand, script: ParsedScript, depth: int) -> None:
+def _collect(command: ShellCommand, script: shell_parser.ParsedScript, depth: int) -> None:
     """Add a command to the script, or what is in it if it only starts others."""
     if depth > MAX_SCRIPT_DEPTH:
         raise OnceOnlyError("it is nested too deeply")
@@ -74,7 +69,7 @@ def _collect(command: ShellCommand, script: ParsedScript, depth: int) -> None:
                     raise OnceOnlyError(f"it sets {name} for a whole script")
             if "bash" not in shell and (found := _BASH_ONLY.search(text)):
                 raise OnceOnlyError(f"sh reads {found[0]} in another way than bash")
-            parsed = parse_script(text, fed=command.fed)
+            parsed = shell_parser.parse_script(text, fed=command.fed)
             script.written += parsed.written
             for part in parsed.commands:
                 _collect(part, script, depth + 1)

@@ -10,19 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tools import builtin_server
 from tools.audit import AuditLog
 from tools.builtin.files.patch import rebase_paths
 from tools.builtin.files.server import FilesServer
 from tools.builtin.shell.process import BackgroundCommand, BackgroundCommands, SandboxedCommand
-from tools.builtin_server import (
-    BuiltinServer,
-    ExtraPermission,
-    StructuredText,
-    ToolError,
-    conversation_id,
-    object_schema,
-    output_listener,
-)
+from tools.builtin_server import ExtraPermission, StructuredText, ToolError, conversation_id
 from tools.policy.commands import SHELLS, command_requirements, display_line
 from tools.policy.rules import OnceOnlyError, command_rule, reach_requirements
 from tools.sandbox import isolation as sandbox
@@ -53,7 +46,7 @@ def _flag(description: str) -> dict[str, Any]:
     return {"type": "boolean", "description": description}
 
 
-class ShellServer(BuiltinServer):
+class ShellServer(builtin_server.BuiltinServer):
     """The server ``shell``: commands write the root only, reach only allowed networks, and leave no
     process beyond their call, or their conversation."""
 
@@ -68,7 +61,7 @@ class ShellServer(BuiltinServer):
             description="Run a command and give its output. It can write the working folder,"
             " has no network unless it names it, and nothing that it starts runs on after it,"
             " unless in the background. It cannot write .git.",
-            parameters=object_schema(
+            parameters=builtin_server.object_schema(
                 ["cmd"],
                 cmd=_texts('The program and its arguments, e.g. ["bash", "-lc", "ls"]'),
                 workdir={"type": "string", "description": "Where to run it"},
@@ -83,20 +76,20 @@ class ShellServer(BuiltinServer):
             server="shell",
             name="read",
             description="Wait for new output of a command in the background, and give it.",
-            parameters=object_schema(["id"], id="string", timeout="integer"),
+            parameters=builtin_server.object_schema(["id"], id="string", timeout="integer"),
             read_only=True,
         ),
         Tool(
             server="shell",
             name="write",
             description="Write to the stdin of a command in the background; give its new output.",
-            parameters=object_schema(["id", "text"], id="string", text="string"),
+            parameters=builtin_server.object_schema(["id", "text"], id="string", text="string"),
         ),
         Tool(
             server="shell",
             name="stop",
             description="Stop a command in the background.",
-            parameters=object_schema(["id"], id="string"),
+            parameters=builtin_server.object_schema(["id"], id="string"),
         ),
     )
 
@@ -271,7 +264,7 @@ class ShellServer(BuiltinServer):
         guard = await asyncio.to_thread(self.guard.begin, changes_git=changes_git)
         if is_background:
             return await self._start_background(folder, guard, network, arguments)
-        output, ended = CommandOutput(output_listener.get()), ""
+        output, ended = CommandOutput(builtin_server.output_listener.get()), ""
         command = self._new_command(words, output.add)
         try:
             await command.start(self._line(command, folder, guard, network), folder)

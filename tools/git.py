@@ -9,17 +9,11 @@ from agent.util.programs import require_program, search_path
 from agent.util.temporary_folders import process_folder
 
 _INERT = {
-    "core.editor": "false",
-    "core.fsmonitor": "false",
-    "core.hooksPath": os.devnull,
-    "core.pager": "cat",
-    "core.sshCommand": "false",
-    "core.untrackedCache": "false",
-    "credential.helper": "",
-    "diff.external": "",
-    "protocol.allow": "never",
+    "core.editor": "false", "core.fsmonitor": "false", "core.hooksPath": os.devnull,
+    "core.pager": "cat", "core.sshCommand": "false", "core.untrackedCache": "false",
+    "credential.helper": "", "diff.external": "", "protocol.allow": "never",
     "safe.bareRepository": "explicit",
-}
+}  # fmt: skip
 
 
 def run_git(*arguments: str, work_tree: Path, folder: Path, seconds: float) -> bytes:
@@ -30,16 +24,11 @@ def run_git(*arguments: str, work_tree: Path, folder: Path, seconds: float) -> b
     for name in ("objects", "refs"):
         (repository / name).mkdir(parents=True, exist_ok=True)
     (repository / "HEAD").write_text("ref: refs/heads/none\n")
+    env = {"PATH": search_path(), "HOME": str(Path.home()), "GIT_ATTR_NOSYSTEM": "1"}
     return subprocess.run(
         [*program, *options, *arguments],
         cwd=folder,
-        env={
-            "PATH": search_path(),
-            "HOME": str(Path.home()),
-            "GIT_DIR": str(repository),
-            "GIT_WORK_TREE": str(work_tree),
-            "GIT_ATTR_NOSYSTEM": "1",
-        },
+        env=env | {"GIT_DIR": str(repository), "GIT_WORK_TREE": str(work_tree)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=seconds,

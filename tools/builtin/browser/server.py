@@ -43,14 +43,9 @@ OPEN_TOOL = _tool(
     "open",
     "Open a link by its number id on the page that cursor names (by default the last one), or an"
     " address as id; without id, move to the line loc of a page. Lines are cited as 【cursor†L3-L5】.",
-    [],
-    id=["number", "string"],
-    cursor="number",
-    loc="number",
-    num_lines="number",
-    view_source="boolean",
-    source="string",
-)
+    [], id=["number", "string"], cursor="number", loc="number", num_lines="number",
+    view_source="boolean", source="string",
+)  # fmt: skip
 FIND_TOOL = _tool("find", "Find a text in a page.", ["pattern"], pattern="string", cursor="number")
 
 
@@ -72,8 +67,7 @@ class BrowserServer(BuiltinServer):
         """``work_folder``: of conversations' pages (None: a temporary one). ``isolation``: None: the
         best that works; without one only plain text is read. ``max_extract_bytes``: of a page."""
         self.settings = settings or BrowserSettings()
-        self._isolation = isolation
-        self._max_extract_bytes = max_extract_bytes
+        self._isolation, self._max_bytes = isolation, max_extract_bytes
         self._folders = ConversationFolders(work_folder)
         self.search_tools: tuple[FindTool, CallTool] | None = None
         searches = self.settings.searxng or self.settings.search
@@ -194,14 +188,11 @@ class BrowserServer(BuiltinServer):
         # A linked address says nothing of the model's, so it may lead anywhere.
         stays = not self._is_linked(url)
         fetched = await fetch(url, GuardedTransport(self.settings.allow_private), stays=stays)
-        if self._isolation is None:
-            self._isolation = await asyncio.to_thread(sandbox.best_isolation)
+        isolation = self._isolation or await asyncio.to_thread(sandbox.best_isolation)
         about: dict[str, object] = {"url": fetched.url, "kind": fetched.kind}
         about |= {"charset": fetched.charset, "source": view_source}
         try:
-            answer = await run_extract(
-                about, fetched.data, self._isolation, max_bytes=self._max_extract_bytes
-            )
+            answer = await run_extract(about, fetched.data, isolation, max_bytes=self._max_bytes)
         except ExtractionError as error:
             raise ToolError(f"{fetched.url} cannot be read: {error}") from None
         page = await asyncio.to_thread(_parse_answer, answer, fetched.url, view_source)

@@ -36,33 +36,19 @@ class FilesServer(builtin_server.BuiltinServer):
     name = "files"
     alias = "files"
     tools: Sequence[Tool] = (
-        _tool(
-            "read",
-            "Read a text file.",
-            ["path"],
-            path="string",
-            first_line="integer",
-            last_line="integer",
-        ),
+        _tool("read", "Read a text file.", ["path"],
+              path="string", first_line="integer", last_line="integer"),
         _tool("list", "List a folder.", [], path="string"),
         _tool("search", "Search files for a text.", ["query"], query="string", path="string"),
-        _tool(
-            "glob",
-            "Find files by their names, e.g. src/**/*.py.",
-            ["pattern"],
-            pattern="string",
-            path="string",
-        ),
+        _tool("glob", "Find files by their names, e.g. src/**/*.py.", ["pattern"],
+              pattern="string", path="string"),
         _tool("write", "Write a whole file.", ["path", "content"], path="string", content="string"),
-        _tool(
-            "apply_patch",
-            "Change files. The input is a patch: *** Begin Patch, then for each file *** Update File:"
-            " PATH (or Add, Delete), @@ and lines that begin with a space, - or +; *** End Patch.",
-            ["input"],
-            input="string",
-        ),
+        _tool("apply_patch",
+              "Change files. The input is a patch: *** Begin Patch, then for each file *** Update File:"
+              " PATH (or Add, Delete), @@ and lines that begin with a space, - or +; *** End Patch.",
+              ["input"], input="string"),
         _tool("undo", "Take back the last change of files in this conversation.", []),
-    )
+    )  # fmt: skip
     default_tools: Sequence[str] = ("read", "list", "search")
 
     def __init__(

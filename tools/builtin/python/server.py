@@ -46,8 +46,7 @@ class PythonServer(BuiltinServer):
 
     def isolation(self) -> Isolation:
         """Return the isolation that code runs in; the first time it is tried out, which blocks."""
-        if self._isolation is None:
-            self._isolation = sandbox.best_isolation()
+        self._isolation = self._isolation or sandbox.best_isolation()
         return self._isolation
 
     def is_safe(self, name: str) -> bool:
@@ -56,9 +55,8 @@ class PythonServer(BuiltinServer):
     def access(self, offered: Collection[str]) -> Access:
         isolation = self.isolation()
         if isolation.ok:
-            return Access(
-                run=f"Python code in a sandbox ({isolation.name}) with a folder of its own"
-            )
+            run = f"Python code in a sandbox ({isolation.name}) with a folder of its own"
+            return Access(run=run)
         if not self._allow_unsandboxed:
             return Access()
         everything = "everything that you can, by Python code without a sandbox"

@@ -15,7 +15,7 @@ from tools.audit import AuditLog
 from tools.builtin.files.patch import rebase_paths
 from tools.builtin.files.server import FilesServer
 from tools.builtin.shell.process import BackgroundCommand, BackgroundCommands, SandboxedCommand
-from tools.builtin_server import ExtraPermission, StructuredText, ToolError, conversation_id
+from tools.builtin_server import ExtraPermission, StructuredText, ToolError, object_schema
 from tools.policy.commands import SHELLS, command_requirements, display_line
 from tools.policy.rules import OnceOnlyError, command_rule, reach_requirements
 from tools.sandbox import isolation as sandbox
@@ -56,12 +56,11 @@ class ShellServer(builtin_server.BuiltinServer):
     keeps_tool_approvals = False
     tools: Sequence[Tool] = (
         Tool(
-            server="shell",
-            name="exec",
-            description="Run a command and give its output. It can write the working folder,"
+            "shell", "exec",
+            "Run a command and give its output. It can write the working folder,"
             " has no network unless it names it, and nothing that it starts runs on after it,"
             " unless in the background. It cannot write .git.",
-            parameters=builtin_server.object_schema(
+            object_schema(
                 ["cmd"],
                 cmd=_texts('The program and its arguments, e.g. ["bash", "-lc", "ls"]'),
                 workdir={"type": "string", "description": "Where to run it"},
@@ -72,26 +71,12 @@ class ShellServer(builtin_server.BuiltinServer):
             ),
             model_name="container.exec",
         ),
-        Tool(
-            server="shell",
-            name="read",
-            description="Wait for new output of a command in the background, and give it.",
-            parameters=builtin_server.object_schema(["id"], id="string", timeout="integer"),
-            read_only=True,
-        ),
-        Tool(
-            server="shell",
-            name="write",
-            description="Write to the stdin of a command in the background; give its new output.",
-            parameters=builtin_server.object_schema(["id", "text"], id="string", text="string"),
-        ),
-        Tool(
-            server="shell",
-            name="stop",
-            description="Stop a command in the background.",
-            parameters=builtin_server.object_schema(["id"], id="string"),
-        ),
-    )
+        Tool("shell", "read", "Wait for new output of a command in the background, and give it.",
+             object_schema(["id"], id="string", timeout="integer"), read_only=True),
+        Tool("shell", "write", "Write to the stdin of a command in the background; give its new"
+             " output.", object_schema(["id", "text"], id="string", text="string")),
+        Tool("shell", "stop", "Stop a command in the background.", object_schema(["id"], id="string")),
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -187,7 +172,7 @@ class ShellServer(builtin_server.BuiltinServer):
         return _host_permissions(entry.network.hosts, commands, entry.network.hosts)
 
     def _background_command(self, arguments: dict[str, Any]) -> BackgroundCommand:
-        return self.background.find(arguments["id"], conversation_id.get())
+        return self.background.find(arguments["id"], builtin_server.conversation_id.get())
 
     def _network(self, arguments: dict[str, Any]) -> NetworkAccess:
         named = arguments.get("network") or []
@@ -225,8 +210,7 @@ class ShellServer(builtin_server.BuiltinServer):
         return command_requirements(arguments["cmd"], folder, self.root)
 
     async def start(self) -> None:
-        if self._isolation is None:
-            self._isolation = await asyncio.to_thread(sandbox.best_isolation)
+        self._isolation = self._isolation or await asyncio.to_thread(sandbox.best_isolation)
 
     async def close(self) -> None:
         """End the commands in the background; others end with their call."""
@@ -307,7 +291,8 @@ class ShellServer(builtin_server.BuiltinServer):
         self, folder: Path, guard: CommandGuard, network: NetworkAccess, arguments: dict[str, Any]
     ) -> StructuredText:
         words = arguments["cmd"]
-        entry = self.background.reserve(conversation_id.get(), display_line(words), network)
+        conversation = builtin_server.conversation_id.get()
+        entry = self.background.reserve(conversation, display_line(words), network)
         command = self._new_command(words, entry.add)
         try:
             line = self._line(command, folder, guard, network)

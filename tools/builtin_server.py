@@ -149,8 +149,7 @@ class BuiltinServer:
         return False
 
     def end_conversation(self, conversation: str, successor: str | None) -> None:
-        """End a conversation's running commands, or transfer them to ``successor``, which continues
-        it."""
+        """End a conversation's commands, or transfer them to ``successor``, which continues it."""
 
 
 class BuiltinServers:
@@ -199,17 +198,12 @@ def as_mcp_server(builtin: BuiltinServer) -> Server[Any]:
     known = {tool.name: tool for tool in builtin.tools}
 
     async def list_tools(context: Any, params: Any) -> T.ListToolsResult:
-        return T.ListToolsResult(
-            tools=[
-                T.Tool(
-                    name=tool.name,
-                    description=tool.description,
-                    input_schema=tool.parameters,
-                    annotations=T.ToolAnnotations(read_only_hint=tool.read_only),
-                )
-                for tool in builtin.tools
-            ]
-        )
+        tools = [
+            T.Tool(name=t.name, description=t.description, input_schema=t.parameters, annotations=a)
+            for t in builtin.tools
+            for a in [T.ToolAnnotations(read_only_hint=t.read_only)]
+        ]
+        return T.ListToolsResult(tools=tools)
 
     async def call_tool(context: Any, params: T.CallToolRequestParams) -> T.CallToolResult:
         try:

@@ -26,13 +26,9 @@ class AuditLog:
         """Append one decision; if that fails, the program's own log says so."""
         if self.path is None:
             return
-        entry = {
-            "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "server": server,
-            "tool": tool,
-            "arguments": arguments[:MAX_ARGUMENTS_CHARS],
-            **details,
-        }
+        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        arguments = arguments[:MAX_ARGUMENTS_CHARS]
+        entry = {"at": at, "server": server, "tool": tool, "arguments": arguments, **details}
         line = json.dumps(entry, ensure_ascii=True) + "\n"
         try:
             private_files.make_folder(self.path.parent)

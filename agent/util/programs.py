@@ -69,14 +69,10 @@ def module_arguments(module: str) -> tuple[str, ...]:
 
 def open_in_browser(url: str) -> None:
     def run() -> None:
+        line, null = [sys.executable, "-I", "-m", "webbrowser", url], subprocess.DEVNULL
         with suppress(OSError):
-            subprocess.run(
-                [sys.executable, "-I", "-m", "webbrowser", url],
-                env={**os.environ, "PATH": search_path()},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
+            env = {**os.environ, "PATH": search_path()}
+            subprocess.run(line, env=env, stdin=null, stdout=null, stderr=null)
 
     threading.Thread(target=run, name="browser", daemon=True).start()
 

@@ -79,13 +79,8 @@ def read_servers(path: Path, env: Mapping[str, str]) -> list[ServerConfig]:
 
 def folder_environment(folder: Path, env: Mapping[str, str] = os.environ) -> Mapping[str, str]:
     """Return the variables that entries may name, with those that VS Code and Cursor add."""
-    return {
-        **env,
-        "workspaceFolder": str(folder),
-        "workspaceFolderBasename": folder.name,
-        "userHome": str(Path.home()),
-        "pathSeparator": os.sep,
-    }
+    named = {"workspaceFolder": str(folder), "workspaceFolderBasename": folder.name}
+    return {**env, **named, "userHome": str(Path.home()), "pathSeparator": os.sep}
 
 
 def without_comments(text: str) -> str:

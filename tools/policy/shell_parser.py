@@ -280,17 +280,13 @@ class _Walk:
         for child in node.children:
             gap = self.check_gap(at, child.start_byte)
             # Where the parser divides or joins words otherwise than a shell does.
-            word_follows = before is not None and before.is_named and child.type in _WORDS
-            if word_follows and bool(gap) == (node.type == "concatenation"):
+            follows = before is not None and before.is_named
+            if follows and child.type in _WORDS and bool(gap) == (node.type == "concatenation"):
                 raise OnceOnlyError("it has a word that is not clear")
             if "\n" in gap and node.type == "command":
                 raise OnceOnlyError("it has a command of several lines")
-            if (
-                node.type in _SEQUENCES
-                and before is not None
-                and (before.is_named and child.is_named and child.type != "comment")
-                and "\n" not in gap
-            ):
+            follows = follows and child.is_named and child.type != "comment"
+            if follows and node.type in _SEQUENCES and "\n" not in gap:
                 raise OnceOnlyError("it has commands that nothing separates")
             at, before = max(at, child.end_byte), child
         if node.children:

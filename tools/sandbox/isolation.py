@@ -179,23 +179,16 @@ def probe(name: str) -> str | None:
 
 def environment(work_folder: Path, *, programs: bool = False) -> dict[str, str]:
     """Return all environment variables that a script gets; ``programs``: it may start some."""
-    threads = str(min(os.cpu_count() or 1, 4))
+    home, threads = str(work_folder), str(min(os.cpu_count() or 1, 4))
     path, more = ["/usr/local/bin", "/usr/bin", "/bin"], {}
     if programs:
         toolchains = find_toolchains()
         path = [*toolchains.path, *path, str(Path(sys.executable).parent)]
         more = EDITOR_VARIABLES | certificate_variables() | toolchains.variables
-    return more | {
-        "PATH": os.pathsep.join(path),
-        "HOME": str(work_folder),
-        "TMPDIR": str(work_folder),
-        "LANG": "C.UTF-8",
-        "MPLBACKEND": "Agg",
-        "MPLCONFIGDIR": str(work_folder / ".matplotlib"),
-        # Each thread of these reserves address space, which is limited.
-        "OMP_NUM_THREADS": threads,
-        "OPENBLAS_NUM_THREADS": threads,
-    }
+    more |= {"PATH": os.pathsep.join(path), "HOME": home, "TMPDIR": home, "LANG": "C.UTF-8"}
+    more |= {"MPLBACKEND": "Agg", "MPLCONFIGDIR": f"{home}/.matplotlib"}
+    # Each thread of these reserves address space, which is limited.
+    return more | {"OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
 
 
 @dataclass(frozen=True, slots=True)

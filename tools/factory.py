@@ -128,15 +128,12 @@ def build_toolbox(options: ToolboxOptions = ToolboxOptions()) -> Toolbox:
 
 
 def _merge_servers(
-    options: ToolboxOptions,
-    user: McpFile | None,
-    builtins: list[BuiltinServer],
-    store: ApprovalStore,
+    options: ToolboxOptions, user: McpFile | None, own: list[BuiltinServer], store: ApprovalStore
 ) -> list[ServerConfig]:
     folder = (options.root or Path.cwd()).resolve()
     environment = folder_environment(folder)
     servers = merge(
-        [ServerConfig(builtin.name, builtin=builtin) for builtin in builtins],
+        [ServerConfig(builtin.name, builtin=builtin) for builtin in own],
         demo_servers() if options.demo_tools else [],
         own_servers(user) if user else [],
         # Naming a file on the command line trusts its servers, as naming a command there does.
@@ -147,7 +144,7 @@ def _merge_servers(
         [parse_server(option) for option in options.mcp],
     )
     if options.user_config is not None and options.tools != "none":
-        taken = {server.name for server in servers} | {builtin.alias for builtin in builtins}
+        taken = {server.name for server in servers} | {builtin.alias for builtin in own}
         project = find_project(folder)
         project_servers = approved_servers(project, store, trust=options.trust_project)
         servers += [server for server in project_servers if server.name not in taken]

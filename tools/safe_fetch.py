@@ -52,9 +52,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         self._resolve = resolve
         # Connections are not reused: another name may lead to the same address.
         limits = httpx2.Limits(max_keepalive_connections=0)
-        self._inner = httpx2.AsyncHTTPTransport(
-            verify=_ssl_context(), trust_env=False, limits=limits
-        )
+        self._inner = httpx2.AsyncHTTPTransport(_ssl_context(), trust_env=False, limits=limits)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request to a checked address; raises BlockedAddressError."""

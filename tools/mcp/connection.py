@@ -169,19 +169,17 @@ class Connection:
 
     # --- calls ---
 
-    async def call(
-        self, name: str, arguments: dict[str, Any], handlers: CallHandlers
-    ) -> ToolResult:
+    async def call(self, name: str, args: dict[str, Any], handlers: CallHandlers) -> ToolResult:
         """Run a tool. Raises SessionLostError, LoginRequiredError, CancelledError; else a result."""
         if name == listing.LIST_RESOURCES and name in self._resource_tools:
             return await self._request(handlers, self._list_resources)
         if name == listing.READ_RESOURCE and name in self._resource_tools:
-            if not (uri := str(arguments.get("uri") or "")):
+            if not (uri := str(args.get("uri") or "")):
                 reason = f"refused the call of {name}: uri is required"
                 return self._failure(reason, T.INVALID_PARAMS)
             return await self._request(handlers, lambda _: self._read_resource(uri), name)
         known = self._listed
-        result = await self._request(handlers, partial(self._call_tool, name, arguments), name)
+        result = await self._request(handlers, partial(self._call_tool, name, args), name)
         # A notification that came before the result is handled in a task of its own.
         await asyncio.sleep(0)
         with contextlib.suppress(TimeoutError):
@@ -243,12 +241,10 @@ class Connection:
             _current_scope.reset(scope_token)
             self._scopes.remove(scope)
 
-    async def _call_tool(
-        self, name: str, arguments: dict[str, Any], scope: CallScope
-    ) -> ToolResult:
+    async def _call_tool(self, name: str, args: dict[str, Any], scope: CallScope) -> ToolResult:
         try:
             client = self._connected_client()
-            result = await client.call_tool(name, arguments, progress_callback=scope.progress)
+            result = await client.call_tool(name, args, progress_callback=scope.progress)
         except MCPError as error:
             if error.code != T.URL_ELICITATION_REQUIRED:
                 raise

@@ -301,25 +301,23 @@ class Host:
 
     async def resources(self, server: str) -> list[Resource]:
         """Return a server's resources and templates; raises ValueError with a sentence."""
-        return await self._fetch(server, lambda listing, client: listing.list_resources(client))
+        return await self._fetch(server, lambda module, client: module.list_resources(client))
 
     async def read_resource(self, server: str, uri: str) -> str:
         """Return a resource as a tool's result would show it; raises ValueError with a sentence."""
-        blocks = await self._fetch(
-            server, lambda listing, client: listing.read_resource(client, uri)
-        )
+        blocks = await self._fetch(server, lambda module, client: module.read_resource(client, uri))
         return (await asyncio.to_thread(self._context.results.build, blocks)).text
 
     async def prompts(self, server: str) -> list[Prompt]:
         """Return a server's prompts; raises ValueError with a sentence."""
-        return await self._fetch(server, lambda listing, client: listing.list_prompts(client))
+        return await self._fetch(server, lambda module, client: module.list_prompts(client))
 
     async def get_prompt(
         self, server: str, name: str, arguments: dict[str, str]
     ) -> list[tuple[str, str]]:
         """Return a prompt's messages: role and text; raises ValueError with a sentence."""
         messages = await self._fetch(
-            server, lambda listing, client: listing.get_prompt(client, name, arguments)
+            server, lambda module, client: module.get_prompt(client, name, arguments)
         )
         return [(role, self._context.results.build([block]).text) for role, block in messages]
 

@@ -264,12 +264,10 @@ class McpServer:
 
     async def probe_login(self) -> LoginChallenge | None:
         """Connect once without a stored login; the login that it wants, if any. Raises LoginError."""
-        module = await asyncio.to_thread(import_module, "tools.mcp.connection")
+        make = (await asyncio.to_thread(import_module, "tools.mcp.connection")).Connection
         reason = ""
         for mode in connect_modes(self.config):
-            connection: Connection = module.Connection(
-                self.config, self._context, mode, login=False
-            )
+            connection: Connection = make(self.config, self._context, mode, login=False)
             reason = await connection.probe()
             if connection.protocol or connection.challenge:
                 return connection.challenge

@@ -267,12 +267,10 @@ class Policy:
         store = self._session if approval.folder == SESSION_FOLDER else self._store
         store.revoke(approval)
 
-    def log_decision(
-        self, tool: Tool, arguments: str, decision: str, by: str, **details: str
-    ) -> None:
+    def log_decision(self, tool: Tool, args: str, decision: str, by: str, **details: str) -> None:
         """Write a decision into the audit log; ``details`` become keys of its entry."""
         details = {key: value for key, value in details.items() if value}
-        self._audit.record(tool.server, tool.name, arguments, decision=decision, by=by, **details)
+        self._audit.record(tool.server, tool.name, args, decision=decision, by=by, **details)
 
 
 def join_verdicts(call: Verdict, extras: Sequence[Verdict]) -> Verdict:

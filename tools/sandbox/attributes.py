@@ -78,9 +78,7 @@ class AttributeCalls:
             ):
                 self.ignored.add(name)
             return 0
-        folder, path, mode, times, flags = (
-            None if at is None else args[at] for at in ARGUMENTS[name]
-        )
+        folder, path, mode, times, flags = (None if i is None else args[i] for i in ARGUMENTS[name])
         try:
             file = self._open(pid, folder, path, flags or 0)
             try:

@@ -102,10 +102,8 @@ def diff(root: RootFolder, changes: list[FileChange]) -> str:
     list of them, the deleted ones (``D``) first: a long diff is cut, and scrolls."""
     lines: list[str] = []
     if len(changes) > 1:
-        letters = ["A" if c.before is None else "D" if c.after is None else "M" for c in changes]
-        named = [
-            f"{letter} {root.name(c.path)}" for letter, c in zip(letters, changes, strict=True)
-        ]
+        kinds = ["A" if c.before is None else "D" if c.after is None else "M" for c in changes]
+        named = [f"{kind} {root.name(c.path)}" for kind, c in zip(kinds, changes, strict=True)]
         lines.append(" · ".join(sorted(named, key=lambda text: text[0] != "D")))
     for change in changes:
         name = root.name(change.path)

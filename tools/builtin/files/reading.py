@@ -73,10 +73,8 @@ class FileReader:
         folder = self.root.existing(path)
         if not self.root.is_folder(folder):
             raise ToolError(f"not a folder: {path}")
-        with self.root.scan(folder) as entries:
-            names = sorted(
-                e.name + "/" * bool(_entry_folder(self.root, e, folder)) for e in entries
-            )
+        with self.root.scan(folder) as found:
+            names = sorted(e.name + "/" * bool(_entry_folder(self.root, e, folder)) for e in found)
         return "\n".join(names) or "the folder is empty"
 
     def glob(self, pattern: str, path: str = ".", cancel: SearchCancellation | None = None) -> str:

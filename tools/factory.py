@@ -145,9 +145,8 @@ def _merge_servers(
     )
     if options.user_config is not None and options.tools != "none":
         taken = {server.name for server in servers} | {builtin.alias for builtin in own}
-        project = find_project(folder)
-        project_servers = approved_servers(project, store, trust=options.trust_project)
-        servers += [server for server in project_servers if server.name not in taken]
+        found = approved_servers(find_project(folder), store, trust=options.trust_project)
+        servers += [server for server in found if server.name not in taken]
     taken = {server.name for server in servers}
     return servers + [each for each in options.client_servers if each.name not in taken]
 

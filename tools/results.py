@@ -70,8 +70,7 @@ class ResultBuilder:
         if not notes:
             return result
         appendix = shorten(replace_surrogates("\n".join(notes)), self.max_chars // 2)
-        room = self.max_chars - len(appendix) - 1
-        text = shorten(result.text, room, result.full_text_path)
+        text = shorten(result.text, self.max_chars - len(appendix) - 1, result.full_text_path)
         return replace(result, text="\n".join(filter(None, [text, appendix])))
 
     def _block_text(self, block: dict[str, Any]) -> str:

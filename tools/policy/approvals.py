@@ -264,8 +264,7 @@ class Policy:
         return self._session.approvals() + stored
 
     def revoke(self, approval: StoredApproval) -> None:
-        store = self._session if approval.folder == SESSION_FOLDER else self._store
-        store.revoke(approval)
+        (self._session if approval.folder == SESSION_FOLDER else self._store).revoke(approval)
 
     def log_decision(self, tool: Tool, args: str, decision: str, by: str, **details: str) -> None:
         """Write a decision into the audit log; ``details`` become keys of its entry."""

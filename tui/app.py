@@ -234,7 +234,6 @@ class AgentApp(Guarded, CommandContext):
             self.notify(f"Press {key} again to quit.", timeout=SECOND_PRESS_SECONDS)
 
     def copy_to_clipboard(self, text: str) -> None:
-        """Copy to the terminal's clipboard (OSC 52) and to the desktop's."""
         from tui.terminal.own_programs import copy_to_desktop
 
         super().copy_to_clipboard(text)

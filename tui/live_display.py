@@ -32,11 +32,9 @@ class LiveDisplay:
     def __init__(
         self, app: App[int], session: Session, own: OwnTurn, queue: PromptQueue, tab_key: str
     ) -> None:
-        """``tab_key``: the key that shows other programs' tabs."""
         self._app, self._session, self._own, self._queue = app, session, own, queue
         # Attributes instead of queries: while the app closes they are on no screen any more.
         self.transcript = Transcript(id="chat")
-        """The person's own conversation."""
         self.token_view: TokenView | None = None
         """None: it was not opened yet."""
         self.status_line = StatusLine(tab_key)

@@ -29,7 +29,6 @@ class SessionStorage:
     def __init__(self) -> None:
         self._store: Store | None = None
         self.recorder: TurnRecorder | None = None
-        """Stores turns; None without a store."""
         self._turns_read: tuple[str, dict[str, StoredTurn]] = ("", {})
         """The id of a conversation, and its ended turns as `turn` has read them."""
         self.error: str | None = None

@@ -35,7 +35,6 @@ class Renderer:
         raise NotImplementedError
 
     def flush(self) -> None:
-        """Flush the output; called after each batch of events."""
         self._out.flush()
 
 

@@ -93,7 +93,6 @@ async def thought(app: CommandContext, number: str) -> None:
 
 
 async def times(app: CommandContext, number: str) -> None:
-    """Show where the time of a turn went below it, or hide it again. Raises UserError."""
     from tui.state.timeline import read_timeline
 
     turn = _message(app, number)
@@ -248,7 +247,6 @@ def _unused_file_name(folder: Path, title: str, file_format: str) -> str:
 
 
 async def _exported(app: CommandContext, file_format: str) -> str:
-    """The stored conversation in an export format. Raises UserError where nothing is stored."""
     from agent.store.export import FORMATS as WRITERS
     from agent.store.export import ExportRecord
 

@@ -37,7 +37,6 @@ async def safety(app: CommandContext, argument: str) -> None:
 
 
 async def background(app: CommandContext, argument: str) -> None:
-    """List the commands that run in the background, or stop one. Raises UserError."""
     running = dict(_running(app))
     verb, _, id = argument.partition(" ")
     if not argument:

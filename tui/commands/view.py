@@ -54,7 +54,6 @@ def tabs(app: CommandContext, _: str) -> Iterable[CompletionItem]:
 
 
 async def answer(app: CommandContext, _: str) -> None:
-    """End the reasoning of the visible turn, another program's too, which then answers."""
     turn = app.turn if app.live.tab is None else app.live.tab.turn
     done = turn is not None and turn.answer_now()
     app.notify("Answering without further reasoning." if done else "No turn is reasoning here.")

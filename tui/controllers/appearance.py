@@ -14,7 +14,6 @@ class Appearance:
     def __init__(
         self, app: AppContext, picker: MessagePicker, save_setting: Callable[[str, str], None]
     ) -> None:
-        """``save_setting``: gets key and value; raises UserError."""
         self._app, self._picker, self._save_setting = app, picker, save_setting
 
     def choose_theme(self, name: str = "") -> None:

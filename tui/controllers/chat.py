@@ -82,7 +82,6 @@ class ChatController:
     """Runs the person's own turns, one at a time; what is sent meanwhile waits in the queue bar."""
 
     def __init__(self, app: AppContext, cards: PromptCards) -> None:
-        """``cards``: asks the person for approvals and elicitations of a turn's tools."""
         self._app, self.cards = app, cards
         self._own = app.own_turn
         self.editing: TurnView | None = None

@@ -33,7 +33,6 @@ class Navigator:
     def __init__(self, app: AppContext, chat: ChatController, startup: Startup) -> None:
         self._app, self._chat, self._startup = app, chat, startup
         self.downloads: dict[str, Download] = {}
-        """The downloads of this run of the app, by model name."""
         self._opening: asyncio.Task[None] | None = None
         self._early_keys: list[Event] | None = []  # None: no screen opens
 
@@ -105,7 +104,6 @@ class Navigator:
         await self._push(screen, on_close)
 
     async def history(self) -> None:
-        """Open the list of earlier prompts; the one that is chosen replaces what is in the prompt."""
         from tui.screens.history import HistoryScreen
 
         prompt = self._app.prompt

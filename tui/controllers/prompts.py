@@ -64,7 +64,6 @@ class PromptCards:
         return time.monotonic() - self._took_focus_at < self.early_key_delay
 
     def is_early(self, event: events.Key) -> bool:
-        """Return whether a key would answer a question that has only just taken the focus."""
         if event.key != "enter" or not self.is_settling:
             return False
         focused = self._app.screen.focused

@@ -79,7 +79,6 @@ class Startup:
         self.show_model()
 
     async def show_stored_turns(self) -> None:
-        """Show the session's conversation as it was stored, or replay it."""
         from tui.state.turn_view import TurnView
 
         app = self._app
@@ -143,7 +142,6 @@ class Startup:
             app.transcript.mount(PromptExamples(examples), **position)
 
     async def _load_model(self) -> None:
-        """Load the model while the person already types; then report on the MCP servers."""
         from agent.engine.protocol import EngineError
         from tui.controllers.prompt_commands import add_prompt_commands
 
@@ -180,7 +178,6 @@ class Startup:
                     app.transcript.add_notice(host.withheld)
 
     async def _add_completions(self) -> None:
-        """Add the commands of files, and complete the prompt with all commands and with files."""
         from agent.config.paths import user_paths
         from tui.controllers.prompt_commands import add_custom_commands, read_command_files
         from tui.state.completion import PromptCompleter
@@ -209,7 +206,6 @@ class Startup:
             self._app.run_worker(self._offer_login(server))
 
     async def _offer_login(self, server: str) -> None:
-        """Offer the login that a server wants; a notice says how to do it later."""
         app = self._app
         host = app.session.runtime.host
         if not await host.offer_login(server, self._chat.cards.log_in):

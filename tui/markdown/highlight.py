@@ -57,7 +57,6 @@ class ArgumentStream:
         self._is_code: bool | None = None
 
     def feed(self, text: str) -> str:
-        """Add a delta; return what can be shown by now."""
         self._pending += text
         if self._is_code is None:
             start = re.sub(r"\s", "", self._pending[: 2 * len(_CODE_PREFIX)])

@@ -163,7 +163,6 @@ class RenderJob:
     open: str
     """The open block, or its complete lines."""
     prefix: RenderedPrefix
-    """The part of the open block that is rendered already."""
     width: int
     """Terminal cells."""
     styles: TextStyles
@@ -172,7 +171,6 @@ class RenderJob:
 
     @property
     def is_small(self) -> bool:
-        """Whether ``run`` takes only milliseconds."""
         return len(self.closed) + len(self.open) - self.prefix.end <= INLINE_CHARS
 
     def run(self) -> JobResult:

@@ -279,7 +279,6 @@ def read_row_state(prompt: NextPrompt) -> object:
 
 @lru_cache(maxsize=MAX_REMEMBERED_LABELS)
 def _row_label(name: str, room: int, tokens: int, share: float, note: str, head: bool) -> Content:
-    """The text of a row, with ``room`` columns for its name."""
     cell = Content(name).truncate(room, ellipsis=True, pad=True)
     return Content.assemble(
         cell.stylize("bold") if head else cell.stylize("" if tokens else "$text-muted"),

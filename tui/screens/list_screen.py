@@ -82,7 +82,6 @@ class ListScreen(GuardedScreen[Result]):
         raise NotImplementedError
 
     def row_details(self, row_id: str, search: str) -> Content:
-        """Return the details of a row, which are next to the list."""
         raise NotImplementedError
 
     def choose_row(self, row_id: str) -> None:
@@ -105,7 +104,6 @@ class ListScreen(GuardedScreen[Result]):
 
     @property
     def highlighted_id(self) -> str | None:
-        """The id of the highlighted row; None where the list is empty."""
         option = self.option_list.highlighted_option
         return option.id if option else None
 
@@ -159,7 +157,6 @@ class ListScreen(GuardedScreen[Result]):
             self.choose_row(event.option_id)
 
     def action_move_highlight(self, move: str) -> None:
-        """Move the highlight. ``move``: ``cursor_up`` or ``cursor_down``."""
         getattr(self.option_list, f"action_{move}")()
 
     def action_scroll_details(self, pages: int) -> None:

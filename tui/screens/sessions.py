@@ -107,7 +107,6 @@ class SessionsScreen(ListScreen[str]):
         return Content.assemble(title, "\n", (display_text(about), "$text-muted"))
 
     def show_details(self) -> None:
-        """Show the turns of the highlighted conversation, once they are read."""
         if (row_id := self.highlighted_id) is None:
             super().show_details()
         else:

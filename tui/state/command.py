@@ -79,7 +79,6 @@ class Commands:
         return self._commands.get(name)
 
     def is_for_visible_tab(self, text: str) -> bool:
-        """Whether ``text`` is a command that acts on the visible tab."""
         command = self.find(parsed[0]) if (parsed := parse_command(text)) else None
         return command is not None and command.for_visible_tab
 

@@ -30,7 +30,6 @@ class TextBuffer:
         return len(self._chunks)
 
     def read_from(self, length: int) -> str:
-        """The text of the chunks after the first ``length`` ones."""
         return "".join(map(display_text, self._chunks[length:]))
 
     @property

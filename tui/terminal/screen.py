@@ -40,13 +40,11 @@ class TerminalWriter(io.TextIOWrapper):
     _is_gone = False
 
     def write(self, text: str) -> int:
-        """Write ``text``; return its length even where the terminal is gone."""
         with self._hanging_up():
             super().write(text)
         return len(text)
 
     def flush(self) -> None:
-        """Flush what is buffered, without an error where the terminal is gone."""
         with self._hanging_up():
             super().flush()
 

@@ -43,7 +43,6 @@ class AssistantMessage(Guarded, Widget):
         self._chunks_read: int = before._chunks_read if before else 0
         self._finished = False
         self._is_rendering = False
-        """Whether a thread is rendering."""
         self._next_rerender_at = 0.0
         """Monotonic time from which on the open block is rendered again."""
         self._strip_cache: dict[int, tuple[RenderedRow, Strip]] = {}

@@ -14,7 +14,6 @@ class NoticeEntries:
     """The single entry of what the program shows between the turns."""
 
     turn = None
-    """It belongs to no turn."""
 
     def __init__(self, create: Callable[[], Widget], height: int = 1) -> None:
         """``height``: an estimate, as in `VirtualEntry`."""

@@ -265,7 +265,6 @@ class TurnPanes(Vertical):
         self._follow_result(item)
 
     def _show_arguments(self, item: ItemView, arguments: str, *, on_card: bool) -> None:
-        """Show the arguments, or a note in their place while the approval card shows them."""
         self._arguments.truncate(self._marks[item, self._arguments])
         if on_card:
             self._arguments.write_line(SEE_CARD_NOTE, "faint")

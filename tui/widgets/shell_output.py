@@ -83,7 +83,6 @@ class ShellEntries(NoticeEntries):
         super().__init__(lambda: ShellOutput(run), 3)
 
     def follow(self) -> None:
-        """Show what came since the last call, where it is mounted."""
         widget = self.entries[0].widget
         if isinstance(widget, ShellOutput):
             widget.follow()

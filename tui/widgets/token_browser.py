@@ -53,7 +53,6 @@ class TokenBrowser(TextStream):
         self.cursor: int | None = None
         """The number of the token that the cursor is on, from 0; None: there is no cursor."""
         self.follows_last = False
-        """Whether the cursor follows new tokens."""
         self._goal: int | None = None
         """The cell that ↑ and ↓ keep to."""
         self._marks: dict[int, int] = {}

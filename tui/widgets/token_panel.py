@@ -93,7 +93,6 @@ class TokenPanel(Guarded, Container):
         self._state = ""
         """Why the probabilities are not known."""
         self._texts: dict[int, bytes] = {}
-        """The bytes of the tokens that are listed."""
         self._is_small = False
 
     def compose(self) -> ComposeResult:

@@ -88,7 +88,6 @@ class TokenWriter:
         self.left_out = 0
         """Number of the log's first tokens that are not shown."""
         self._events_read = 0
-        """Number of the turn's events that are shown."""
         self._turn_mark = self._generation_mark = 0
         """Where the first and the last generation begin in the stream."""
         self._opening: list[int] = []
@@ -316,7 +315,6 @@ class TokenView(Guarded, Vertical):
         """The ids that the next turn begins with, whose last token gets the cursor; the turn before it;
         that turn once it has begun."""
         self._state = self._title = ""
-        """State and title of the tokens."""
 
     def compose(self) -> ComposeResult:
         yield self._title_bar

@@ -74,7 +74,6 @@ class Foldable:
     expanded = False
 
     def set_expanded(self, expanded: bool) -> None:
-        """Show all of the text, or the part again."""
         if expanded != self.expanded:
             self.expanded = expanded
             self.update_fold()

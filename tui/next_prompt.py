@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
 
-from agent.errors import UserError
+from agent.errors import UserError, user_errors
 
 if TYPE_CHECKING:
     from agent.conversation.conversation import Conversation
@@ -168,10 +168,8 @@ class NextPrompt:
 
         form, conversation = self.require_format(), self.conversation
         self._require_no_turn()
-        try:
+        with user_errors(PromptChoiceError):
             choice(form, conversation, at)
-        except PromptChoiceError as error:
-            raise UserError(str(error)) from error
         chosen = replace(conversation, entries=[*conversation.entries])
         await self.storage.write(lambda store: store.write_prompt_choices(chosen))
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from agent.errors import UserError
+from agent.errors import UserError, user_errors
 from agent.util.ids import new_id
 from tui.next_prompt import NextPrompt
 from tui.session_storage import SessionStorage
@@ -232,10 +232,8 @@ class Session:
         """Continue with a stored conversation, by its id or the beginning of it. Raises UserError."""
         from agent.store.conversations import StoreError
 
-        try:
+        with user_errors(StoreError):
             conversation = await self.storage.read(lambda store: store.load(conversation_id))
-        except StoreError as error:
-            raise UserError(str(error)) from error
         await self._read_project_instructions()
         before, after = self.conversation.id, conversation.id
         versions = await self.storage.read(

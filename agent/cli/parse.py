@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from agent.config.paths import user_paths
-from agent.errors import UserError, describe_cause, user_errors
+from agent.errors import UserError, user_errors
 from agent.formats import protocol
 from agent.formats.detect import SYNTAX_NAMES
 from agent.formats.recipients import TOOL_ALIASES, Recipients
@@ -74,10 +74,8 @@ def _derive_format(path: Path) -> protocol.Format:
     from agent.formats import detect
     from agent.formats.markup.template_process import UnusableTemplateError
 
-    try:
+    with user_errors(OSError, ValueError, failure=f"Cannot read {path}"):
         source = path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise UserError(f"Cannot read {path}: {describe_cause(error)}.") from error
     if detect.is_harmony({"tokenizer.chat_template": source}):
         return harmony_format()
     with user_errors(UnusableTemplateError, failure="The chat template cannot be used"):

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.errors import UserError
+from agent.errors import UserError, user_errors
 from agent.util import private_files
 from tui.commands.context import CommandContext
 from tui.state.command import Command, CompletionItem
@@ -233,10 +233,8 @@ async def export(app: CommandContext, argument: str) -> None:
 
     file = await asyncio.to_thread(choose_file)
     text = await _exported(app, file_format)
-    try:
+    with user_errors(OSError, failure=f"Cannot write {file}"):
         await asyncio.to_thread(private_files.write_text, file, text)
-    except OSError as error:
-        raise UserError(f"Cannot write {file}: {error.strerror}.") from error
     app.transcript.add_notice(f"Exported to {file}.")
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from agent.errors import UserError
+from agent.errors import UserError, user_errors
 from tui.commands.context import CommandContext
 from tui.state.command import Command, CompletionItem
 
@@ -86,10 +86,8 @@ def change_sampling(before: Sampling, values: str) -> Sampling:
             names = ", ".join(SAMPLING_VALUES)
             raise UserError(f"/sampling has no value {name}; use one of {names}, or reset.")
         changes[name] = _parse_number(name, number)
-    try:
+    with user_errors(ValueError, failure="/sampling"):
         return replace(before, **changes)  # type: ignore[arg-type]
-    except ValueError as error:
-        raise UserError(f"/sampling: {error}.") from error
 
 
 def _parse_number(name: str, text: str) -> float:

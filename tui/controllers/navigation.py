@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from agent.config.keys import FIXED
-from agent.errors import UserError
+from agent.errors import UserError, user_errors
 from tui.util.format import display_text
 
 if TYPE_CHECKING:
@@ -262,13 +262,10 @@ class Navigator:
         text of the notice. Raises UserError."""
         from tools.networks import LOOPBACK, HostError, HostRule
 
-        try:
+        with user_errors(HostError, failure="/safety reach"):
             name = host if host == LOOPBACK else str(HostRule.parse(host))
+        with user_errors(OSError, failure="The approval cannot be stored"):
             self._app.session.runtime.policy.allow_rule(f"reach {name}")
-        except HostError as error:
-            raise UserError(f"/safety reach: {error}.") from error
-        except OSError as error:
-            raise UserError(f"The approval cannot be stored: {error.strerror}.") from error
         return f"Commands in this folder may reach {name}; /approvals takes it back."
 
     # --- models ---

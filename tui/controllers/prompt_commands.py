@@ -18,7 +18,7 @@ from pathlib import Path
 
 from agent.config.paths import Paths
 from agent.conversation.attachments import format_attachment
-from agent.errors import UserError
+from agent.errors import UserError, user_errors
 from tools.types import Prompt
 from tui.app_context import AppContext
 from tui.controllers.chat import ChatController
@@ -194,11 +194,9 @@ async def _send_prompt(
     app: AppContext, chat: ChatController, command: str, server: str, prompt: Prompt, argument: str
 ) -> None:
     """Ask a server for a prompt, and send its text to the model, attached to the command."""
-    try:
-        host = app.session.runtime.host
+    host = app.session.runtime.host
+    with user_errors(ValueError, failure="Cannot get the prompt"):
         messages = await host.get_prompt(server, prompt.name, _arguments(prompt, argument))
-    except ValueError as error:
-        raise UserError(f"Cannot get the prompt: {error}.") from error
     text = "\n\n".join(text for _, text in messages)
     words = f"/{command} {argument}".rstrip()
     await chat.ask_or_replace(words + format_attachment(command, text, "prompt"))

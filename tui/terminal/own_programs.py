@@ -12,7 +12,7 @@ from pathlib import Path
 
 from textual.app import App
 
-from agent.errors import UserError, describe_cause
+from agent.errors import UserError, user_errors
 from agent.util.programs import find_program, require_program
 
 FALLBACK_EDITORS = ("nano", "vi")
@@ -22,34 +22,23 @@ async def edit_text(app: App[int], text: str) -> str:
     """Edit ``text`` in the editor; returns it afterwards. Raises UserError where none can be run."""
     from agent.util.temporary_folders import process_folder
 
-    try:
-        command = _editor_command()
-    except ValueError as error:
-        raise UserError(f"EDITOR is not a command: {error}.") from error
+    configured = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
+    fallback = next((name for name in FALLBACK_EDITORS if find_program(name)), "")
+    with user_errors(ValueError, failure="EDITOR is not a command"):
+        command = shlex.split(configured or fallback)
     if not command:
         raise UserError("No editor found: set EDITOR.")
-    try:
+    with user_errors(OSError, failure="The editor gets no file"):
         descriptor, name = tempfile.mkstemp(".md", "prompt-", process_folder())  # mode 0600
-    except OSError as error:
-        raise UserError(f"The editor gets no file: {describe_cause(error)}.") from error
     os.close(descriptor)
     file = Path(name)
     try:
-        file.write_text(text, encoding="utf-8")
-        await _run_on_terminal(app, [*command, name])
-        return file.read_text(encoding="utf-8").rstrip("\n")
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"The editor {command[0]} cannot be used: {describe_cause(error)}."
-        ) from error
+        with user_errors(OSError, ValueError, failure=f"The editor {command[0]} cannot be used"):
+            file.write_text(text, encoding="utf-8")
+            await _run_on_terminal(app, [*command, name])
+            return file.read_text(encoding="utf-8").rstrip("\n")
     finally:
         file.unlink(missing_ok=True)
-
-
-def _editor_command() -> list[str]:
-    configured = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
-    fallback = next((name for name in FALLBACK_EDITORS if find_program(name)), "")
-    return shlex.split(configured or fallback)
 
 
 async def _run_on_terminal(app: App[int], command: list[str]) -> None:

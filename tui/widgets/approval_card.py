@@ -5,7 +5,6 @@ from functools import partial
 from typing import ClassVar, Literal
 
 from textual import events, on
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
@@ -109,8 +108,6 @@ class ApprovalCard(Card[Answer]):
     ) -> None:
         """``request``: the question's event in the turn's log. ``type_into_prompt`` gets text that was
         not an answer."""
-        super().__init__()
-        self.border_title = Content(display_text(f"Allow {tool.server}.{tool.name}?"))
         name = f"{tool.server} · {tool.name}"
         if change := request and _change_text(request):
             runs = format_preview(change, name)
@@ -122,7 +119,6 @@ class ApprovalCard(Card[Answer]):
         self._note = Static(note, classes="note")
         self._note.display = bool(note)
         self._call = _Call(self._stream, self._note, classes="call")
-        self._type_into_prompt = type_into_prompt
         self._labels = {
             key: label
             for key, (choice, label) in ANSWERS.items()
@@ -134,12 +130,11 @@ class ApprovalCard(Card[Answer]):
                 for key, label in self._labels.items()
             )
         )
+        super().__init__(self._call, self._choices)
+        self.border_title = Content(display_text(f"Allow {tool.server}.{tool.name}?"))
+        self._type_into_prompt = type_into_prompt
         self._shortcut: tuple[str, Timer] | None = None
         """A letter that was pressed just now, and the timer after which it decides."""
-
-    def compose(self) -> ComposeResult:
-        yield self._call
-        yield self._choices
 
     def on_mount(self) -> None:
         self._stream.can_focus = False

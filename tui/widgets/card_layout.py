@@ -57,8 +57,8 @@ class Card(Guarded, Vertical, Generic[AnswerT]):
     }
     """
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *children: Widget) -> None:
+        super().__init__(*children)
         self.styles.set_rule("layout", CardLayout())
         self._decided: asyncio.Future[AnswerT] = asyncio.get_running_loop().create_future()
 

@@ -4,7 +4,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.geometry import Size
@@ -58,15 +57,10 @@ class Pane(Vertical):
     """
 
     def __init__(self, label: str, content: Widget, *, id: str) -> None:
-        super().__init__(id=id)
-        self._label, self._content = label, content
         self._title_bar = PaneTitle()
-        self._title = ""
+        super().__init__(self._title_bar, content, id=id)
+        self._label, self._title = label, ""
         self.set_title("", active=False)
-
-    def compose(self) -> ComposeResult:
-        yield self._title_bar
-        yield self._content
 
     def set_title(self, state: str, *, active: bool) -> None:
         """Show ``state`` after the pane's name; ``active``: something streams into it right now."""
@@ -114,8 +108,6 @@ class TurnPanes(Vertical):
         """Posted when the person scrolls a pane, or leaves one of a turn that has ended."""
 
     def __init__(self, turn: TurnView) -> None:
-        super().__init__()
-        self.turn = turn
         self._reasoning, self._arguments, self._results = TextStream(), TextStream(), TextStream()
         self._answer = AnswerPane()
         self._panes = {
@@ -127,6 +119,12 @@ class TurnPanes(Vertical):
                 ("results", self._results),
             )
         }
+        panes = self._panes
+        self._calls = Vertical(panes["arguments"], panes["results"], classes="calls")
+        super().__init__(Horizontal(panes["reasoning"], self._calls), panes["answer"])
+        for hidden in (*panes.values(), self._calls):
+            hidden.display = False
+        self.turn = turn
         self.messages: dict[ItemView, Any] = {}
         self._chunks_read: dict[ItemView, int] = {}
         self._marks: dict[tuple[ItemView, TextStream], int] = {}
@@ -139,18 +137,6 @@ class TurnPanes(Vertical):
         self._arguments_on_card = False
         """Whether an approval card shows these arguments, and a note replaces them."""
         self._children_mounted = False
-
-    def compose(self) -> ComposeResult:
-        panes = self._panes
-        for pane in panes.values():
-            pane.display = False
-        with Horizontal():
-            yield panes["reasoning"]
-            with Vertical(classes="calls") as self._calls:
-                self._calls.display = False
-                yield panes["arguments"]
-                yield panes["results"]
-        yield panes["answer"]
 
     def on_mount(self) -> None:
         self._children_mounted = True

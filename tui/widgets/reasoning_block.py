@@ -2,7 +2,6 @@
 
 from typing import ClassVar
 
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
@@ -47,16 +46,13 @@ class ReasoningBlock(Guarded, Foldable, Vertical):
     """
 
     def __init__(self, item: ItemView) -> None:
-        super().__init__()
+        self._toggle = FoldToggle("", markup=False)
+        super().__init__(self._toggle)
         self.item = item
         self._chunks_read = 0
         self._now = 0.0
-        self._toggle = FoldToggle("", markup=False)
         self._stream: TextStream | None = None
         """The text; None while it is collapsed."""
-
-    def compose(self) -> ComposeResult:
-        yield self._toggle
 
     def on_mount(self) -> None:
         self.follow()

@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any, ClassVar
 
 from rich.style import Style
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.content import Content
@@ -54,16 +53,12 @@ class BaseSearchBar(Guarded, Horizontal):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        self._count = Static("", markup=False)
+        super().__init__(Input(placeholder=self.PLACEHOLDER, compact=True), self._count)
         self._hits: Sequence[Any] = []
         self._current = 0
         self.border_title = "Search"
         self.border_subtitle = "↑ previous · ↓ next · Esc back"
-        self._count = Static("", markup=False)
-
-    def compose(self) -> ComposeResult:
-        yield Input(placeholder=self.PLACEHOLDER, compact=True)
-        yield self._count
 
     def on_mount(self) -> None:
         self.enter()

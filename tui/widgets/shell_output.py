@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
@@ -40,17 +39,11 @@ class ShellOutput(Foldable, Vertical):
     """
 
     def __init__(self, run: ShellRun) -> None:
-        super().__init__()
-        self._run = run
         title = Content.assemble(("! ", "$accent"), (display_text(run.command), "bold $text"))
-        self._title = Static(title, markup=False)
         self._output = TextStream(grows=True, follows=False)
         self._outcome = Static("", classes="outcome", markup=False)
-
-    def compose(self) -> ComposeResult:
-        yield self._title
-        yield self._output
-        yield self._outcome
+        super().__init__(Static(title, markup=False), self._output, self._outcome)
+        self._run = run
 
     def on_mount(self) -> None:
         self.follow()

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from rich.cells import cell_len
 from textual import events
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.content import Content
@@ -81,11 +80,12 @@ class TokenPanel(Guarded, Container):
     """
 
     def __init__(self) -> None:
-        super().__init__()
         self._title_bar = PaneTitle()
         self._facts_text = Static("", classes="facts", markup=False)
         self._head = Static("", classes="head", markup=False)
         self.alternatives = AlternativeList(markup=False)
+        others = Container(self._head, self.alternatives, classes="others")
+        super().__init__(self._title_bar, self._facts_text, others)
         self._title = self._kind = ""
         self._facts: dict[str, str] = {}
         """Facts of the token that need no further computation."""
@@ -94,13 +94,6 @@ class TokenPanel(Guarded, Container):
         """Why the probabilities are not known."""
         self._texts: dict[int, bytes] = {}
         self._is_small = False
-
-    def compose(self) -> ComposeResult:
-        yield self._title_bar
-        yield self._facts_text
-        with Container(classes="others"):
-            yield self._head
-            yield self.alternatives
 
     @property
     def has_alternatives(self) -> bool:

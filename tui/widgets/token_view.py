@@ -10,7 +10,6 @@ from functools import partial
 from typing import ClassVar
 
 from textual import events
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical
 from textual.content import Content
@@ -306,21 +305,15 @@ class TokenView(Guarded, Vertical):
 
     def __init__(self, choices: Callable[[TokenPosition], Awaitable[TokenChoices]]) -> None:
         """``choices``: computes what could be in the place of a token. Raises AgentError."""
-        super().__init__()
-        self._choices = choices
         self._title_bar, self._stream, self._panel = PaneTitle(), TokenBrowser(), TokenPanel()
+        super().__init__(self._title_bar, Container(self._stream, self._panel, classes="tokens"))
+        self._choices = choices
         self.writer = TokenWriter(self._stream)
         self._rest_timer: Timer | None = None
         self._awaited: tuple[Sequence[int], RunningTurn | None, RunningTurn | None] | None = None
         """The ids that the next turn begins with, whose last token gets the cursor; the turn before it;
         that turn once it has begun."""
         self._state = self._title = ""
-
-    def compose(self) -> ComposeResult:
-        yield self._title_bar
-        with Container(classes="tokens"):
-            yield self._stream
-            yield self._panel
 
     # --- tokens ---
 

@@ -1,6 +1,5 @@
 """A tool call in the transcript, as a card: its tool and state, its arguments, its result."""
 
-from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
@@ -33,17 +32,13 @@ class ToolCallCard(Guarded, Foldable, Vertical):
     """
 
     def __init__(self, item: ItemView) -> None:
-        super().__init__()
-        self.item = item
         self._title = Static("", classes="head", markup=False)
         self._arguments = TextStream(grows=True, follows=False, classes="arguments")
+        super().__init__(self._title, self._arguments)
+        self.item = item
         self._result: TextStream | None = None
         self._chunks_read = self._output_chunks_read = 0
         self._has_final_arguments = self._has_result = False
-
-    def compose(self) -> ComposeResult:
-        yield self._title
-        yield self._arguments
 
     def on_mount(self) -> None:
         self.follow()

@@ -115,8 +115,6 @@ class MainScreen(BaseScreen):
 
     def leave_tokens(self, event: events.Key) -> None:
         """Give the prompt the focus where a letter is pressed on the tokens: before the next key."""
-        from textual.widgets import Input
-
         view = self._owner.live.token_view
         if view is None or not view.has_focus_within or event.is_forwarded:
             return
@@ -127,8 +125,6 @@ class MainScreen(BaseScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Leave the key of the search to one-line inputs (extends Textual's)."""
-        from textual.widgets import Input
-
         if action == "search" and isinstance(self.focused, Input):
             return False
         return super().check_action(action, parameters)

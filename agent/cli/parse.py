@@ -7,12 +7,11 @@ from typing import Any, TextIO
 
 from agent.config.paths import user_paths
 from agent.errors import UserError, user_errors
-from agent.formats import protocol
-from agent.formats.detect import SYNTAX_NAMES
+from agent.formats import detect, protocol
 from agent.formats.recipients import TOOL_ALIASES, Recipients
 from agent.util.sanitize import sanitizer_for
 
-FORMATS = ("harmony", *SYNTAX_NAMES)
+FORMATS = ("harmony", *detect.SYNTAX_NAMES)
 
 
 def run(
@@ -53,8 +52,6 @@ def run(
 def _load_format(format: str, model: str | None) -> protocol.Format:
     """The format with the model's ids; for another than Harmony without a model, with an id for each
     byte. Raises UserError."""
-    from agent.formats import detect
-
     form: protocol.Format | None = None
     if model is None:
         form = detect.byte_format(format)
@@ -71,7 +68,6 @@ def _load_format(format: str, model: str | None) -> protocol.Format:
 
 
 def _derive_format(path: Path) -> protocol.Format:
-    from agent.formats import detect
     from agent.formats.markup.template_process import UnusableTemplateError
 
     with user_errors(OSError, ValueError, failure=f"Cannot read {path}"):

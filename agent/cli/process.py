@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, TextIO
 
 from agent.config.launch import LaunchOptions
+from agent.errors import UserError, system_refusal
 from agent.util import process
 from agent.util.sanitize import echo
 from agent.util.user_files import provide_home
@@ -49,8 +50,6 @@ def run_guarded(command: Callable[[], object]) -> None:
 
 def require_app_terminal(instead: str = "use agent run here") -> None:
     """Raise UserError where the terminal says that it cannot show the app; ``instead``: what can."""
-    from agent.errors import UserError
-
     if (name := os.environ.get("TERM")) in ("dumb", "unknown"):
         raise UserError(
             f"The app needs a terminal that can move the cursor, and TERM is {name}; {instead}."
@@ -81,8 +80,6 @@ def _require_files() -> None:
     """Raise UserError if the limit of open files is too low for asyncio to start."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= files < MIN_FILES:
-        from agent.errors import UserError
-
         raise UserError(
             f"This program needs {MIN_FILES} open files, and may have {files}: raise ulimit -n."
         )
@@ -113,7 +110,6 @@ def _explain(error: Exception) -> tuple[str, int]:
 
     from agent.config.paths import user_paths
     from agent.engine.protocol import EngineError
-    from agent.errors import UserError, system_refusal
     from tools.config.servers import ConfigError
 
     match error:

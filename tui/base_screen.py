@@ -39,11 +39,9 @@ class BaseScreen(GuardedScreen[None]):
         super().__init__(id=id)
         self._styles_by_class: dict[str, Style] = {}
         self.resumed: Signal[None] = Signal(self, "resumed")
-        """Published when the screens above are closed.
-
-        Textual 8.2 gives the callbacks of ``call_after_refresh`` to the screen on top, and drops those
-        that are left when it is closed: subscribers schedule theirs again.
-        """
+        """Published when the screens above are closed: Textual 8.2 gives the callbacks of
+        ``call_after_refresh`` to the screen on top, and drops those that are left when it is closed:
+        subscribers schedule theirs again."""
 
     def on_screen_resume(self) -> None:
         self.resumed.publish(None)

@@ -65,8 +65,7 @@ class LiveDisplay:
         self._queue.set_steering(running.queued_steering() if running is not None else ())
 
     def update_token_view(self, *, restart: bool = False) -> None:
-        """Show the tokens of the visible turn, where the token view is open. ``restart``: all of them
-        again, after the prompt was changed."""
+        """Show the visible turn's tokens, if the token view is open; ``restart``: from the first."""
         if (view := self.token_view) is None:
             return
         if restart:

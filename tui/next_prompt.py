@@ -92,8 +92,7 @@ class NextPrompt:
     def branch(
         self, form: Format, before: int | None = None, effort: Effort | None = None
     ) -> Conversation:
-        """A copy of the conversation up to entry ``before``, with the header of the next prompt.
-        ``effort``: one in place of the next turn's."""
+        """A copy up to entry ``before``, with the next header; ``effort``: not the next turn's."""
         conversation = self.conversation
         copy = conversation.branch(
             conversation.id, len(conversation.entries) if before is None else before

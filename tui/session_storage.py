@@ -69,8 +69,7 @@ class SessionStorage:
             self._on_error(error)
 
     def _on_error(self, error: sqlite3.Error) -> None:
-        """Tell the person; the next turn writes what is missing of the conversation, unless it was
-        deleted."""
+        """Note what to tell the person; the next turn writes what is missing."""
         import sqlite3
 
         log.error("the store cannot be written", exc_info=error)

@@ -37,8 +37,7 @@ from tui.session import Session
 async def open_turn(
     session: Session, response_id: str, events: Sequence[Event] = ()
 ) -> WrittenTurn:
-    """Open a turn of the session's conversation. ``events``: if it ran here. Raises UserError, also
-    without a model."""
+    """Open a turn. ``events``: if it ran here. Raises UserError, also without a model."""
     session.next_prompt.require_format()
     if (turn := await session.storage.turn(session.conversation.id, response_id)) is None:
         raise UserError("This turn is not stored, so what the model wrote cannot be continued.")
@@ -110,8 +109,7 @@ class WrittenTurn:
         return written_generations(self._form, self.entries, self.events)
 
     def prompt(self, generation: WrittenGeneration) -> list[int]:
-        """Return the prompt of a generation, as the turn's prompt would be rendered now with the turn's
-        effort."""
+        """Return a generation's prompt, as the turn's would be rendered now with the turn's effort."""
         prompt = self._session.next_prompt
         before = prompt.branch(self._form, self.stored.start, self._effort).ids()
         return generation_prompt(self._form, before, self.entries, generation)

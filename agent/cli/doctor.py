@@ -44,8 +44,7 @@ Check = tuple[str, State, str]
 
 
 def main(name: str | None = None, *, bench: bool = False, verbose: bool = False) -> int:
-    """Print all checks and return the exit code: 0 nothing is wrong, 2 there is no such model.
-    ``verbose``: list what llama.cpp was built for."""
+    """Print all checks and return the exit code. ``verbose``: list what llama.cpp was built for."""
     paths = user_paths()
     model: Model | None = None
     groups = {"surroundings": _surroundings(paths), "vocabulary": _vocabulary(paths)}

@@ -24,9 +24,7 @@ def run(
     model: str | None = None,
     chat_template: Path | None = None,
 ) -> int:
-    """Parse each line of ids, or with ``text`` all of stdin as markup; return the exit code. ``tools``:
-    names with commas between them; None: calls are reported as written. ``model``: has the ids'
-    vocabulary. ``chat_template``: a file that the format is derived from. Raises UserError."""
+    """Parse lines of ids, or with ``text`` all of stdin as markup; return the exit code."""
     if chat_template is not None and not text:
         raise UserError("A chat template has no token ids: give --text.")
     if format not in FORMATS:

@@ -25,8 +25,7 @@ async def open_screen(screen: str, app: CommandContext, _: str) -> None:
 
 
 async def safety(app: CommandContext, argument: str) -> None:
-    """Show what the model can do in this conversation, and what it has done; ``reach HOST`` lets
-    commands in this folder reach a host. Raises UserError."""
+    """Show what the model can do and has done; ``reach HOST`` lets commands reach a host."""
     verb, _, host = argument.partition(" ")
     if not argument:
         await app.navigator.show("safety")

@@ -163,8 +163,7 @@ class Navigator:
         await app.push_screen(HelpScreen(app.commands.all(), app.key_bindings, names))
 
     async def import_servers(self) -> None:
-        """Show which MCP servers of other programs would be added, ask, add and connect them. Raises
-        UserError."""
+        """Offer to add the MCP servers of other programs, and connect them. Raises UserError."""
         from tools.config.importers import plan_import
         from tools.config.servers import ConfigError
         from tui.screens.dialogs import ConfirmDialog
@@ -258,8 +257,7 @@ class Navigator:
         await self._push(SafetyScreen({**access, **calls_report(items)}, mcp_key))
 
     def allow_host(self, host: str) -> str:
-        """Let commands in this folder reach a host, or ``loopback``, until that is revoked; return the
-        text of the notice. Raises UserError."""
+        """Let commands here reach a host, or ``loopback``; the text of a notice. Raises UserError."""
         from tools.networks import LOOPBACK, HostError, HostRule
 
         with user_errors(HostError, failure="/safety reach"):

@@ -251,8 +251,7 @@ class TokenExplorer:
         note: str,
         chances: Sequence[Sequence[float]],
     ) -> None:
-        """Show a turn's texts in these colours, by item id, others as usual. ``chances``: the
-        probabilities of its tokens, by generation."""
+        """Show a turn's texts coloured, by item id. ``chances``: of its tokens, by generation."""
         app = self._app
         view.probability_note = note
         for item in view.items:

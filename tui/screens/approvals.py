@@ -15,8 +15,7 @@ from tui.util.format import display_text
 
 
 class ApprovalsScreen(ListScreen[None]):
-    """Lists approvals of this session and the stored ones, which can only be revoked; a revoked one
-    asks at the next call."""
+    """Lists approvals of this session and the stored ones; a revoked one asks at the next call."""
 
     HEADING = "Approvals"
     KEY_HINT = "Ctrl-D revoke · Esc back"

@@ -115,8 +115,7 @@ class TextEditor(GuardedDialog[Result | None]):
     """
 
     def __init__(self, title: str, text: str, action: str, accept: Callable[[str], Result]) -> None:
-        """``action``: Enter's action, in a word or two. ``accept``: makes the result of the text; if it
-        raises UserError, that is shown and the editor stays open."""
+        """``action``: Enter's, in a word. ``accept``: its UserError keeps the editor open."""
         super().__init__()
         self._title, self._text, self._action, self._accept = title, text, action, accept
 

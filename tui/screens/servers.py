@@ -246,8 +246,7 @@ class ServersScreen(ListScreen[None]):
 
 
 def _parameter_lines(schema: dict[str, Any], path: str = "") -> Iterator[Content]:
-    """Yield name and type, then the purpose, of each parameter of any schema. ``path``: that of nested
-    ones, as ``options.sort[].``."""
+    """Yield name and type, then the purpose, of each parameter. ``path``: as ``options.sort[].``."""
     properties, required = schema.get("properties"), schema.get("required")
     required = required if isinstance(required, list) else []
     parts = properties.items() if isinstance(properties, dict) else ()

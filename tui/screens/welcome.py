@@ -45,8 +45,7 @@ def welcome_offers(
     machine: Machine,
     disk: int,
 ) -> list[Option]:
-    """Choose what to offer; what costs nothing comes first. ``model``: the loaded one. ``examples``:
-    prompts for it. ``importable``: MCP servers. ``disk``: free bytes."""
+    """List offers, first what costs nothing. ``model``: the loaded one. ``disk``: free bytes."""
     offers = [_offer("", f"Continue with {model}")]
     offers += [_offer(f"ask {example}", f"Try: {example}") for example in examples]
     offers += [

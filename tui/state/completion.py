@@ -37,8 +37,7 @@ class PromptCompleter:
         """The source that is being read: it is read once, however long it takes."""
 
     def begin_reading(self, text_before: str) -> Callable[[], None] | None:
-        """Return what reads, and may block, what completes this text; None where that is in memory or
-        being read."""
+        """A function that reads completions, and may block; None: they are known or being read."""
         source = ""
         read: Callable[[], None] | None = None
         if match := _ARGUMENT.match(text_before):

@@ -48,8 +48,7 @@ class PromptHistory:
         self._index, self._edits = len(self.entries), {}
 
     def go(self, by: int, text: str) -> str | None:
-        """Go to the prompt before (-1), or to the next one or the draft (1), and return it; None where
-        there is none. ``text``: what is there now."""
+        """Go to the prompt before (-1), or the next or the draft (1). ``text``: what is there now."""
         entries = self.entries
         index = self._index + by
         if not 0 <= index <= len(entries):

@@ -21,8 +21,7 @@ _MENTION = re.compile(r'(?<!\S)@(?:"(?P<quoted>[^"\n]+)"|(?P<path>\S+))')
 
 
 def attach_files(text: str, root: Path) -> str:
-    """Return the prompt with the files that it mentions appended; other mentions are plain words.
-    Raises UserError where a file is too large, unreadable or no text."""
+    """Append the files that the text mentions. Raises UserError: too large, unreadable, or no text."""
     files = dict(_mentioned_files(text, root)).items()
     return text + "".join(
         format_attachment(path, read_attachment(file, f"@{path}")) for path, file in files
@@ -39,8 +38,7 @@ def mentioned_resources(text: str, servers: Collection[str]) -> list[tuple[str, 
 
 
 def missing_files(text: str, root: Path, servers: Collection[str] = ()) -> list[str]:
-    """Return the mentions that read like paths (quoted, or with a dot or slash), where nothing is, and
-    that name no resource of one of the ``servers``."""
+    """Return mentions that read like paths, but name neither a file nor a resource of ``servers``."""
     missing = []
     for match in _MENTION.finditer(text):
         path = match["quoted"] or match["path"].rstrip(_PUNCTUATION)

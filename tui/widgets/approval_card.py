@@ -37,8 +37,7 @@ SHORTCUT_SECONDS = 0.3
 
 
 def _change_text(request: AgentApprovalRequested) -> str | None:
-    """The text in place of the arguments, or None: the tool's preview, behind the changes in its
-    definition since it was approved."""
+    """The tool's preview, behind the changes in its definition; None: the arguments are shown."""
     if not request.diff:
         return request.preview
     call = request.preview or request.arguments
@@ -106,8 +105,7 @@ class ApprovalCard(Card[Answer]):
         request: AgentApprovalRequested | None,
         type_into_prompt: Callable[[str], None],
     ) -> None:
-        """``request``: the question's event in the turn's log. ``type_into_prompt`` gets text that was
-        not an answer."""
+        """``request``: in the turn's log. ``type_into_prompt``: gets text that was not an answer."""
         name = f"{tool.server} · {tool.name}"
         if change := request and _change_text(request):
             runs = format_preview(change, name)

@@ -30,8 +30,7 @@ NO_STYLES = dict.fromkeys(MARKDOWN_STYLES, Style.null())
 
 
 SearchHit = tuple[TurnView, ItemView | None, int]
-"""An occurrence of the query: its turn, its item (None: the prompt), and its number among the hits in
-that, from 0."""
+"""A hit's turn and item (None: the prompt), and its number among the hits in that, from 0."""
 
 
 class BaseSearchBar(Guarded, Horizontal):

@@ -48,9 +48,8 @@ class AlternativeList(OptionList):
 
 
 class TokenPanel(Guarded, Container):
-    """Shows the facts of one token and, next to or (in a high panel) below them, the likeliest others
-    with their probabilities; in a small one facts are in the title, as far as there is room, and a few
-    rows."""
+    """Shows the facts of one token and, next to or below them, the likeliest others with their
+    probabilities; in a small panel facts are in the title, as far as there is room, and a few rows."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("p", "screen.colour_tokens", show=False, priority=True)

@@ -210,8 +210,7 @@ class VirtualScroll(Guarded, VerticalScroll, can_focus=False):
             self.vertical_scrollbar.refresh()
 
     async def fill(self, top: float | None = None) -> None:
-        """Mount a few entries near the viewport, and unmount those that are far. ``top``: the row at
-        which the viewport is going to be, if a scroll is under way."""
+        """Mount entries near the viewport, and unmount far ones. ``top``: its row, if it scrolls."""
         while self.size.height and self.is_attached:
             entries, virtual = self.virtual_entries
             wanted = self._next_range(entries, virtual, top)

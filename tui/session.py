@@ -123,9 +123,8 @@ class Session:
         settings = load_settings(runtime.paths)
         self.titles = settings.titles
         runtime.token_events = True  # the token view and the live speed show them
-        options = bootstrap.turn_options(self.launch, runtime.model, compact=True)
         return runtime, replace(
-            options,
+            bootstrap.turn_options(self.launch, runtime.model, compact=True),
             project=bootstrap.project_instructions(self.launch),
             token_probabilities=settings.token_probabilities,
         )
@@ -262,8 +261,7 @@ class Session:
                 resolve.resolve_model, name, runtime.paths, scripted=runtime.script is not None
             )
             await runtime.switch(model, context=self.launch.context)
-            own = bootstrap.turn_options(self.launch, model)
-            self.options = options.with_model_settings(own)
+            self.options = options.with_model_settings(bootstrap.turn_options(self.launch, model))
             await runtime.load(progress)
         except (EngineError, asyncio.CancelledError) as error:
             if runtime.model is not before:

@@ -110,8 +110,7 @@ class WrittenTurn:
 
     def prompt(self, generation: WrittenGeneration) -> list[int]:
         """Return a generation's prompt, as the turn's would be rendered now with the turn's effort."""
-        prompt = self._session.next_prompt
-        before = prompt.branch(self._form, self.stored.start, self._effort).ids()
+        before = self._session.next_prompt.branch(self._form, self.stored.start, self._effort).ids()
         return generation_prompt(self._form, before, self.entries, generation)
 
     async def settings(

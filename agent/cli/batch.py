@@ -67,8 +67,7 @@ def main(
 
 def _read(file: Path) -> list[str]:
     try:
-        piped = str(file) == "-"
-        data = sys.stdin.buffer.read() if piped else file.read_bytes()
+        data = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
         return data.decode("utf-8-sig").split("\n")
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror}.") from error
@@ -106,8 +105,7 @@ async def _run(
     working = asyncio.current_task()
     assert working is not None
     stop_on_signals(lambda _: working.cancel(), same_seconds=SAME_SIGNAL_SECONDS)
-    models = ServedModels(runtime, bootstrap.turn_options(launch, runtime.model))
-    app = create_app(models, options)
+    app = create_app(ServedModels(runtime, bootstrap.turn_options(launch, runtime.model)), options)
     progress = BatchProgress(len(lines), sys.stderr)
     runner = jobs.BatchRunner(app, parallel)
     try:

@@ -232,8 +232,7 @@ def _serving(launch: LaunchOptions, options: ServerOptions) -> Serving:
     listener = listen(options.host, options.port, options.api_keys)
 
     def run(runtime: Runtime) -> Coroutine[Any, Any, None]:
-        defaults = bootstrap.turn_options(launch, runtime.model)
-        return serve_in(runtime, defaults, listener, options)
+        return serve_in(runtime, bootstrap.turn_options(launch, runtime.model), listener, options)
 
     return Serving(base_url(listener), run)
 
@@ -394,9 +393,8 @@ def batch(
     """
     from agent.cli.batch import main
 
-    aliases = tuple(alias or ())
     raise typer.Exit(
-        main(file, output, launch, dry_run=dry_run, parallel=parallel, aliases=aliases)
+        main(file, output, launch, dry_run=dry_run, parallel=parallel, aliases=tuple(alias or ()))
     )
 
 
@@ -486,11 +484,9 @@ def doctor(
 
 def _complete_resume(arguments: list[str]) -> list[str]:
     """Give ``--resume`` without an id an empty one, by which the app lets the person choose."""
-    following = [*arguments[1:], "-"]
-    pairs = zip(arguments, following, strict=True)
     return [
         f"{argument}=" if argument == "--resume" and after.startswith("-") else argument
-        for argument, after in pairs
+        for argument, after in zip(arguments, [*arguments[1:], "-"], strict=True)
     ]
 
 

@@ -143,8 +143,7 @@ def add(
     elif command or transport or cwd or sandbox:
         raise UserError("--from takes no COMMAND, --transport, --cwd or --sandbox.")
     else:
-        known = edit.server_names(path)
-        if name in known and not force:
+        if name in edit.server_names(path) and not force:
             raise UserError(f"{path} has a server {name!r} already; --force replaces it.")
         entry = _registry_entry(from_registry, registry, settings, remote)
         if not yes and not agrees(f"Add it to {path} as {name}?"):

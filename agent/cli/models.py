@@ -145,8 +145,7 @@ def _choose_from_repository(repo: str, name: str | None) -> Model:
     for each in quantisations:
         mark = "*" if each is best else " "
         fit = hub.rate(repo, each, machine)
-        row = f"{mark} {each.name:{width}}  {_format_size(each.size):>8}  {fit}"
-        echo(row, file=sys.stderr)
+        echo(f"{mark} {each.name:{width}}  {_format_size(each.size):>8}  {fit}", file=sys.stderr)
     if can_ask():
         answer = typer.prompt("Which one?", default=best.name if best else None, err=True)
         chosen = hub.named_quantisation(repo, quantisations, answer.strip())

@@ -136,8 +136,7 @@ def _read_id_lines(stdin: TextIO) -> Iterator[list[int] | str]:
     """Yield each line's ids, or what is wrong with it."""
     for raw in getattr(stdin, "buffer", stdin):
         try:
-            line = raw.decode() if isinstance(raw, bytes) else raw
-            ids = json.loads(line)
+            ids = json.loads(raw.decode() if isinstance(raw, bytes) else raw)
         except UnicodeDecodeError as error:
             yield f"not UTF-8: {error.reason} at byte {error.start}"
         except (ValueError, RecursionError) as error:

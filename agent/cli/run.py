@@ -77,8 +77,7 @@ def main(request: RunRequest, launch: LaunchOptions) -> int:
     _check_writable("--output", request.output)
     _check_writable("--dump-tokens", request.dump_tokens)
     store, conversation = _open_conversation(request, runtime)
-    fd = process.private_stdout()
-    out = os.fdopen(fd, "w", encoding="utf-8", errors="replace", newline="\n")
+    out = os.fdopen(process.private_stdout(), "w", encoding="utf-8", errors="replace", newline="\n")
     output = OutputThread(_renderer(request, out, runtime))
     try:
         run = _run(request, launch, runtime, conversation, prompt, options, store, output)
@@ -306,8 +305,7 @@ def _with_schema(options: TurnOptions, file: Path | None) -> TurnOptions:
         raise UserError(f"--output-schema: {file} is not a JSON Schema: {why}.")
     section = response_format_section(schema)
     instructions = "\n\n".join(filter(None, (options.instructions, section)))
-    answer = AnswerForm(schema, binding=True)
-    return replace(options, instructions=instructions, answer_form=answer)
+    return replace(options, instructions=instructions, answer_form=AnswerForm(schema, binding=True))
 
 
 def _open_conversation(request: RunRequest, runtime: Runtime) -> tuple[Store | None, Conversation]:

@@ -113,8 +113,7 @@ async def _replay(store: Store, record: ExportRecord, speed: float, *, as_json: 
         )
         if not as_json:
             print(f"\n❯ {sanitize(turn.prompt)}\n", flush=True)
-        events = store.events(turn.response.id)
-        replay = TurnReplay(turn, record.conversation, events, speed)
+        replay = TurnReplay(turn, record.conversation, store.events(turn.response.id), speed)
         async for batch in replay.start().log.follow():
             for event in batch:
                 renderer.show(event)

@@ -93,8 +93,7 @@ def _parse(values: str, options: TurnOptions) -> tuple[str, TurnOptions]:
         else:
             model = word
     if sampling:
-        changed = change_sampling(options.sampling, " ".join(sampling))
-        options = replace(options, sampling=changed)
+        options = replace(options, sampling=change_sampling(options.sampling, " ".join(sampling)))
     return model, options
 
 

@@ -251,8 +251,7 @@ async def _exported(app: CommandContext, file_format: str) -> str:
     summary, conversation = await _summary(app), app.session.conversation
 
     def write(store: Store) -> str:
-        record = ExportRecord(summary, conversation, store.turns(summary.id))
-        return WRITERS[file_format](record)
+        return WRITERS[file_format](ExportRecord(summary, conversation, store.turns(summary.id)))
 
     return await app.session.storage.read(write)
 

@@ -68,8 +68,7 @@ async def sampling(app: CommandContext, values: str) -> None:
 
     session = app.session
     if values == "reset":
-        model = session.runtime.model
-        sampling = bootstrap.turn_options(session.launch, model).sampling
+        sampling = bootstrap.turn_options(session.launch, session.runtime.model).sampling
     else:
         sampling = change_sampling(session.options.sampling, values)
     session.options = replace(session.options, sampling=sampling)

@@ -233,8 +233,7 @@ class Navigator:
             prompt.prefetch("")
             app.live.update_status()
 
-        screen = ContextScreen(prompt, measured, seen, prompts, on_change)
-        await self._push(screen, on_close)
+        await self._push(ContextScreen(prompt, measured, seen, prompts, on_change), on_close)
 
     async def approvals(self) -> None:
         from tui.screens.approvals import ApprovalsScreen
@@ -273,8 +272,7 @@ class Navigator:
         from agent.models.listing import list_models
         from tui.screens.models import ModelsScreen
 
-        app = self._app
-        runtime = app.session.runtime
+        runtime = self._app.session.runtime
         list_rows = partial(list_models, runtime.paths)
         rows = await asyncio.to_thread(list_rows)
 

@@ -186,8 +186,7 @@ def _command(app: AppContext, chat: ChatController, server: str, prompt: Prompt)
     name = ":".join(re.sub(r"[^\w.-]", "_", part) for part in (server, prompt.name))
     summary = prompt.description or f"a prompt of {server}"
     run = partial(_send_prompt, app, chat, name, server, prompt)
-    usage = " ".join([name, *arguments])
-    return Command(usage, summary.splitlines()[0], run, waits_for_turn=True)
+    return Command(" ".join([name, *arguments]), summary.splitlines()[0], run, waits_for_turn=True)
 
 
 async def _send_prompt(

@@ -52,8 +52,7 @@ class ServedTabs:
         tab = next((tab for tab in reversed(self.tabs) if tab.continues_with(turn)), None)
         if tab is None:
             self.tabs.append(tab := ServedConversation(turn))
-        restart = tab.idle and len(tab.turn_views) >= self.max_turn_views
-        tab.add_turn(turn, view, restart=restart)
+        tab.add_turn(turn, view, restart=tab.idle and len(tab.turn_views) >= self.max_turn_views)
         self.running_turns += 1
         self._app.run_worker(self._follow(tab, turn, view))
         if tab is self._app.live.tab:

@@ -188,8 +188,7 @@ class Startup:
         files, problems = await asyncio.to_thread(read_command_files, user_paths(), root)
         for sentence in [*problems, *add_custom_commands(app.commands, self._chat, files)]:
             app.transcript.add_notice(sentence, error=True)
-        index = FileIndex(app.session.launch.root)
-        app.prompt.set_completer(PromptCompleter(app.commands, index))
+        app.prompt.set_completer(PromptCompleter(app.commands, FileIndex(app.session.launch.root)))
 
     def _report_failed_servers(self) -> None:
         app = self._app

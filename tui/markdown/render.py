@@ -254,10 +254,9 @@ class _Table(TableElement):
         for texts in rows:
             table.add_row(*texts)
         document.cell_widths = ()
-        columns = zip(heads, *rows, strict=False)
         widths = tuple(
             max(cell_len(line) for text in column for line in text.plain.split("\n"))
-            for column in columns
+            for column in zip(heads, *rows, strict=False)
         )
         document.table_cell_widths.append(widths)
         yield table

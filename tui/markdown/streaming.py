@@ -102,8 +102,7 @@ def render_growth(
     rows = prefix.rows + rows[above:]
     if len(text) > max(prefix.retry_above, prefix.end + MIN_FREEZE_CHARS):
         longer = _freeze_more(text, prefix, rows, cell_widths, width, styles)
-        retry_above = len(text) + (len(text) - prefix.end) // 2
-        prefix = longer or replace(prefix, retry_above=retry_above)
+        prefix = longer or replace(prefix, retry_above=len(text) + (len(text) - prefix.end) // 2)
     return rows, prefix
 
 

@@ -35,8 +35,7 @@ class HistoryScreen(ListScreen[str]):
         return matching[:MAX_ROWS]
 
     def row_details(self, row_id: str, search: str) -> Content:
-        content = Content(display_text(self._prompts[int(row_id)]))
-        return highlight_matches(content, *search.split())
+        return highlight_matches(Content(display_text(self._prompts[int(row_id)])), *search.split())
 
     def choose_row(self, row_id: str) -> None:
         self.dismiss(self._prompts[int(row_id)])

@@ -72,8 +72,7 @@ class SessionsScreen(ListScreen[str]):
 
     def on_search_changed(self) -> None:
         self._is_searching = True
-        text = self.search_text
-        run_latest(self, "search", self._search, text)
+        run_latest(self, "search", self._search, self.search_text)
 
     async def _search(self, text: str) -> None:
         self._chooses_first = False

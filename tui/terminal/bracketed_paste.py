@@ -104,8 +104,7 @@ class PasteXTermParser(XTermParser):
             keys = list(super()._sequence_to_key_events(sequence[-1], alt=True))
         for key in keys:
             if is_alt and key.is_printable and not key.key.startswith("alt+"):
-                name = _character_to_key(sequence[-1])
-                yield Key(f"alt+{name}", None)
+                yield Key(f"alt+{_character_to_key(sequence[-1])}", None)
             else:
                 yield key
 

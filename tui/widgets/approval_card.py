@@ -170,8 +170,7 @@ class ApprovalCard(Card[Answer]):
         else:
             key = event.character
             self._choices.highlighted = list(self._labels).index(key)
-            timer = self.set_timer(SHORTCUT_SECONDS, partial(self._choose, key))
-            self._shortcut = (key, timer)
+            self._shortcut = (key, self.set_timer(SHORTCUT_SECONDS, partial(self._choose, key)))
 
     def _take_shortcut(self) -> str:
         """Stop the letter that would decide; return it."""

@@ -109,8 +109,7 @@ class AssistantMessage(Guarded, Widget):
         if job is not None and job.is_small:
             self._markdown.apply(job, job.run())
             job = None
-        now = time.monotonic()
-        is_due = job is not None and (job.closed or now >= self._next_rerender_at)
+        is_due = job is not None and (job.closed or time.monotonic() >= self._next_rerender_at)
         if self._needs_rerender or is_due:
             self._is_rendering = True
             self.run_worker(self._render_in_thread())

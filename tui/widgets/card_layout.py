@@ -26,8 +26,7 @@ class CardLayout(Layout):
         self, parent: Widget, children: list[Widget], size: Size, greedy: bool = True
     ) -> ArrangeResult:
         """Place the children, as high as they want to be where ``size`` has no height yet."""
-        viewport = parent.app.size
-        rows = [child.get_content_height(size, viewport, size.width) for child in children]
+        rows = [child.get_content_height(size, parent.app.size, size.width) for child in children]
         if size.height:
             rows = share_card_rows(size.height, rows)
         placements, y = [], 0

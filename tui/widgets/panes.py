@@ -307,15 +307,13 @@ class TurnPanes(Vertical):
 
 def _is_scrolled_away(pane: Widget) -> bool:
     # Where all fits, the wheel releases the anchor, too.
-    released = pane._anchored and pane._anchor_released
-    return released and pane.scroll_y < pane.max_scroll_y
+    return pane._anchored and pane._anchor_released and pane.scroll_y < pane.max_scroll_y
 
 
 def share_rows(room: int, needs: Sequence[int]) -> list[int]:
     """Share rows: each gets what it needs, or where that is too much an equal part of what is left."""
     rows = [0] * len(needs)
-    by_need = sorted(range(len(needs)), key=needs.__getitem__)
-    for rank, number in enumerate(by_need):
+    for rank, number in enumerate(sorted(range(len(needs)), key=needs.__getitem__)):
         rows[number] = min(needs[number], room // (len(needs) - rank))
         room -= rows[number]
     return rows

@@ -309,8 +309,7 @@ class PromptInput(Guarded, FoldingArea):
 
     def _suggest(self) -> Suggestions | None:
         """Show the completions of the text before the cursor, unless they were dismissed."""
-        text = self._text_before_cursor()
-        suggestions = self.completer.suggest(text) if self.completer else None
+        suggestions = self.completer.suggest(self._text_before_cursor()) if self.completer else None
         if suggestions is None:
             self._dismissed = False
         choices = suggestions.choices if suggestions and not self._dismissed else ()

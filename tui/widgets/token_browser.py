@@ -136,8 +136,7 @@ class TokenBrowser(TextStream):
         if first < top:
             self.scroll_to(y=first, animate=False, immediate=True)
         elif last >= top + height:
-            y = min(first, last - height + 1)
-            self.scroll_to(y=y, animate=False, immediate=True)
+            self.scroll_to(y=min(first, last - height + 1), animate=False, immediate=True)
 
     def on_focus(self) -> None:
         if self.cursor is None:

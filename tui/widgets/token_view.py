@@ -204,8 +204,7 @@ class TokenWriter:
 
     def _restart_generation(self, form: Format) -> TokenTextRenderer:
         """Write the header that opens the assistant's message; its tokens follow from the first on."""
-        header = TokenTextRenderer(form, generated=False).runs(self._opening)
-        self._stream.write_tokens(header)
+        self._stream.write_tokens(TokenTextRenderer(form, generated=False).runs(self._opening))
         self._renderer = TokenTextRenderer(form, generated=True)
         return self._renderer
 

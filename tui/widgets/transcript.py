@@ -56,8 +56,7 @@ class Transcript(VirtualScroll):
 
     @property
     def newest_exchange(self) -> ExchangeEntries | None:
-        exchanges = (s for s in reversed(self._sections) if not isinstance(s, NoticeEntries))
-        return next(exchanges, None)
+        return next((s for s in reversed(self._sections) if not isinstance(s, NoticeEntries)), None)
 
     def _exchange_of(self, turn: TurnView) -> ExchangeEntries:
         section = next(section for section in reversed(self._sections) if section.turn is turn)
@@ -138,8 +137,7 @@ class Transcript(VirtualScroll):
         exchange = self._exchange_of(turn)
         async with self.mount_lock:
             if (former := exchange.times) is None:
-                height = len(timeline.spans) + 3
-                exchange.times = VirtualEntry(lambda: TurnTimes(timeline), height)
+                exchange.times = VirtualEntry(lambda: TurnTimes(timeline), len(timeline.spans) + 3)
             else:
                 exchange.times = None
                 await self.unmount_entries([former])

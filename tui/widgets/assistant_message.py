@@ -208,6 +208,3 @@ class AssistantMessage(Guarded, Widget):
             text += row.text[max(start, span[0]) : end if goes_on else min(end, span[1])]
             text += row.separator if goes_on else ""
         return text.rstrip("\n"), "\n"
-
-    def selection_updated(self, selection: Selection | None) -> None:
-        self.refresh()

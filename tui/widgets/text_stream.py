@@ -255,6 +255,3 @@ class TextStream(Guarded, ScrollView, can_focus=True):
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         return selection.extract(self.text), "\n"
-
-    def selection_updated(self, selection: Selection | None) -> None:
-        self.refresh()

@@ -107,11 +107,9 @@ async def _replay(store: Store, record: ExportRecord, speed: float, *, as_json: 
     from agent.store.replay import TurnReplay
 
     for turn in record.turns:
-        renderer: Renderer
-        renderer = (
-            JsonLinesRenderer(sys.stdout) if as_json else TerminalRenderer(sys.stdout, plain=True)
-        )
+        renderer: Renderer = JsonLinesRenderer(sys.stdout)
         if not as_json:
+            renderer = TerminalRenderer(sys.stdout, plain=True)
             print(f"\n❯ {sanitize(turn.prompt)}\n", flush=True)
         replay = TurnReplay(turn, record.conversation, store.events(turn.response.id), speed)
         async for batch in replay.start().log.follow():

@@ -1,7 +1,5 @@
 """Runs the app on the terminal, and restores the terminal however the app ends."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os
@@ -9,8 +7,11 @@ import signal
 import sys
 import threading
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from agent.config.launch import LaunchOptions
+from agent.config.paths import Paths, user_paths
+from agent.config.settings import Settings, load_settings, save_setting
 from agent.errors import UserError
 from agent.util import gc_tuning
 from agent.util.daemon_threads import DaemonThreads
@@ -21,20 +22,12 @@ from tui.app import AgentApp
 from tui.session import Session
 from tui.terminal import bracketed_paste, screen
 
-if TYPE_CHECKING:
-    from agent.config.launch import LaunchOptions
-    from agent.config.paths import Paths
-    from agent.config.settings import Settings
-
 HANGUP_SECONDS = 20.0
 """Time that the app has to end in order once its terminal is gone."""
 
 
 def main(launch: LaunchOptions, **options: Any) -> int:
     """Run the app with these options of `Session`, and return the exit code."""
-    from agent.config.paths import user_paths
-    from agent.config.settings import save_setting
-
     gc_tuning.defer()
     set_root(launch.root)
     # Python's 5 ms would let a thread that renders or loads delay each paint by as much.
@@ -71,8 +64,6 @@ def main(launch: LaunchOptions, **options: Any) -> int:
 
 def app_settings(paths: Paths) -> Settings:
     """The settings of config.toml, or the defaults; ``Session.begin`` reports what is wrong with it."""
-    from agent.config.settings import Settings, load_settings
-
     with contextlib.suppress(UserError):
         return load_settings(paths)
     return Settings()

@@ -1,20 +1,16 @@
 """Commands that change the options of later turns: reasoning effort, tools, instructions."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
+from agent.engine.protocol import Sampling
 from agent.errors import UserError, user_errors
 from tui.commands.context import CommandContext
 from tui.state.command import Command, CompletionItem
-
-if TYPE_CHECKING:
-    from agent.engine.protocol import Sampling
 
 EFFORTS = {"low": "answers sooner", "medium": "the default", "high": "thinks longer"}
 SAMPLING_VALUES = {

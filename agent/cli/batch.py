@@ -195,10 +195,8 @@ class BatchProgress:
     def advance(self, tokens: int) -> None:
         self.done, self._tokens = self.done + 1, self._tokens + tokens
         self.bar.update(self._task, completed=self.done, note=self._note())
-        if (
-            self.bar.disable
-            and self.done * MAX_REPORTS // self.total > (self.done - 1) * MAX_REPORTS // self.total
-        ):
+        before, now = (n * MAX_REPORTS // self.total for n in (self.done - 1, self.done))
+        if self.bar.disable and now > before:
             self._say(self._note())
 
     def summary(self, results: jobs.ResultLog) -> str:

@@ -335,9 +335,7 @@ class ChatController:
                 self.shell.remove_output()
             return
         self._own.running.stop()
-        steering = []
-        while (text := self._own.running.take_back_steering()) is not None:
-            steering.append(text)
+        steering = list(iter(self._own.running.take_back_steering, None))
         self._app.live.update_queue()
         waiting = [*reversed(steering), *self._app.queue.take_all()]
         self._app.prompt.put_before("\n\n".join(map(without_attachments, waiting)))

@@ -106,11 +106,9 @@ class ServedTabs:
             before.in_view.clear()
             before.transcript.display = False
         app.transcript.display = tab is None
-        if tab is not None:
-            key = app.key_bindings.label("close_tab")
-            app.prompt.hints.set_tab(f"read only · what you send goes to Chat · {key} closes")
-        else:
-            app.prompt.hints.set_tab()
+        key = app.key_bindings.label("close_tab")
+        hint = f"read only · what you send goes to Chat · {key} closes"
+        app.prompt.hints.set_tab("" if tab is None else hint)
         app.prompt.hints.set_scrolled_away(app.live.visible_transcript.is_scrolled_away)
         app.live.update_token_view()
         self.update_bar()

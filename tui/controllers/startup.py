@@ -131,12 +131,8 @@ class Startup:
         """Show prompts that the model answers well, as long as the conversation has none."""
         app = self._app
         app.transcript.query(PromptExamples).remove()
-        examples = app.session.examples
-        if (
-            examples
-            and self._app.own_turn.view is None
-            and app.session.next_prompt.first_entry == 0
-        ):
+        is_new = app.own_turn.view is None and app.session.next_prompt.first_entry == 0
+        if is_new and (examples := app.session.examples):
             banner = app.transcript.query(WelcomeBanner)
             position = {"after": banner.first()} if banner else {"before": 0}
             app.transcript.mount(PromptExamples(examples), **position)

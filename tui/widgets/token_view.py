@@ -62,10 +62,6 @@ class TokenLog:
         self.ids += ids
         self.generations.append(WrittenTokens(len(self.ids)))
 
-    def add_written(self, ids: Sequence[int]) -> None:
-        self.ids += ids
-        self.generations[-1].count += len(ids)
-
     def generation_of(self, number: int) -> int | None:
         """The index of the generation that wrote a token; None: it is of the prompt."""
         index = bisect_right(self.generations, number, key=lambda written: written.start) - 1
@@ -176,8 +172,9 @@ class TokenWriter:
 
     def _write_tokens(self, ids: list[int]) -> None:
         if ids and self._renderer is not None:
-            self.log.add_written(ids)
             written, number = self.log.generations[-1], len(self.log.generations) - 1
+            self.log.ids += ids
+            written.count += len(ids)
             turn, chances = self._coloured
             if turn is self.turn and number < len(chances):
                 written.probabilities = dict(enumerate(chances[number]))

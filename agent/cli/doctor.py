@@ -1,5 +1,4 @@
-"""`agent doctor`: checks what a turn needs, and says what to do. First this program and its folders,
-then llama.cpp, the devices and one model's placement; only what works is ok."""
+"""`agent doctor`: checks what a turn needs, and says what to do; only what works is ok."""
 
 import asyncio
 import importlib.metadata

@@ -1,5 +1,4 @@
-"""`agent launch`: runs a coding agent in this terminal, on a server of its own that ends with it.
-`clients.toml` has the configuration of each."""
+"""`agent launch`: runs a coding agent on a server of its own; `clients.toml` configures each."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""`agent mcp add`, `search`, `remove` and `import` change the person's mcp.json, `login` and `logout`
-their tokens."""
+"""The commands of `agent mcp` that change the person's mcp.json, or their tokens."""
 
 import json
 import shlex

@@ -1,5 +1,4 @@
-"""Runs a command as a process: what went wrong becomes one sentence on stderr and an exit code. Runs
-the app, and says on the terminal afterwards how its conversation is resumed."""
+"""Runs a command, or the app, as a process: a failure becomes a sentence on stderr and an exit code."""
 
 import os
 import resource

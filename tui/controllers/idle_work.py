@@ -1,5 +1,4 @@
-"""Uses the model while it is idle: prefills the draft while the person pauses in typing, so that the
-turn reads only the rest, and writes the conversation's title."""
+"""Uses the idle model: prefills the draft while the person pauses in typing, and writes titles."""
 
 from __future__ import annotations
 

@@ -8,8 +8,7 @@ _MARKUP = re.compile(r"([\\`*_\[\]<>#|~!&])")
 
 
 def link_citations(text: str, annotations: Sequence[dict[str, Any]]) -> str:
-    """Return Markdown in which each citation is a link, followed by the sources. ``annotations``: of
-    the API's ``output_text``; only ``url_citation`` counts."""
+    """Return Markdown in which each ``url_citation`` is a link, followed by the sources."""
     citations = [a for a in annotations if a.get("type") == "url_citation" and a.get("url")]
     if not citations:
         return text

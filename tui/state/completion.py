@@ -1,5 +1,4 @@
-"""Completes what is typed in the prompt: commands, their arguments, and files or
-resources of MCP servers behind an ``@``."""
+"""Completes the prompt: commands, their arguments, files and resources behind an ``@``."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence

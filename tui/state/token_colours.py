@@ -1,5 +1,4 @@
-"""Renders tokens as readable text: markup is styled, neighbouring tokens alternate in style; and which
-pieces of a turn's texts are coloured how, by the probabilities of their tokens."""
+"""Renders tokens as readable text, and colours a turn's texts by their probabilities."""
 
 import codecs
 import contextlib

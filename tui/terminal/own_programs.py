@@ -1,5 +1,4 @@
-"""Programs of the person's: an editor for the prompt, and the desktop's clipboard, for terminals that
-ignore OSC 52."""
+"""The person's programs: an editor, and the desktop's clipboard, for terminals that ignore OSC 52."""
 
 import asyncio
 import contextlib

@@ -1,5 +1,4 @@
-"""A card that asks the person something, and its layout: what it asks is above the answers; where rows
-are short, both keep some."""
+"""A card that asks the person something; where rows are short, question and answers keep some."""
 
 import asyncio
 from collections.abc import Sequence

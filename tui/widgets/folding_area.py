@@ -1,5 +1,4 @@
-"""Text areas: one that is painted well after a resize, and one that also folds long texts into
-placeholders, which are units."""
+"""Text areas: one is painted well after a resize, one also folds long texts into placeholders."""
 
 import re
 

@@ -85,8 +85,7 @@ class AnswerPane(VerticalScroll):
 
 
 class TurnPanes(Vertical):
-    """Shows a running turn in panes as high as their texts, within limits: reasoning next to arguments
-    and results, above the messages, which are as wide as in the conversation, where they end up."""
+    """Shows a running turn in panes as high as their texts: reasoning and calls above the messages."""
 
     DEFAULT_CSS = """
     TurnPanes {

@@ -192,8 +192,7 @@ class TokenBrowser(TextStream):
         self._goal = goal
 
     def _token_in_row(self, row: int, cell: int | None) -> int:
-        """The token in a cell of a row; the last one for None, or where the row ends before it; that
-        of all where no rows are laid out yet."""
+        """The token in a cell of a row; the last one for None, or where the row ends before it."""
         if not self._rows:
             return max(0, len(self._tokens) - 1)
         line, start, end = self._rows[row]

@@ -1,5 +1,4 @@
-"""The raw token view: the prompt of a turn and what the model generates, token by token, from
-``agent.prompt``, ``agent.tokens`` and ``agent.repair`` in its log."""
+"""The raw token view: the prompt of a turn and what the model generates, token by token."""
 
 import logging
 from bisect import bisect_right

@@ -1,5 +1,4 @@
-"""The person's messages in the transcript: a prompt (once it is picked, keys edit, retry, branch,
-copy or open it), and a message to the running turn."""
+"""The person's messages in the transcript: prompts, on which keys act, and messages to a turn."""
 
 from bisect import bisect_right
 from collections.abc import Iterator

@@ -152,7 +152,6 @@ class MainScreen(BaseScreen):
             self.set_focus(owner.prompt)  # at once, before the next key
 
     async def action_search(self) -> None:
-        """Search the tokens, where the focus is in them, or else the conversation."""
         from tui.widgets.search import SearchBar
 
         transcript, tokens = self._owner.live.visible_transcript, self._owner.live.token_view

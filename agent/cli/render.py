@@ -31,7 +31,6 @@ class Renderer:
         """The latest one; before the end of an incomplete answer it says why."""
 
     def show(self, event: ev.Event) -> None:
-        """Write what this event adds."""
         raise NotImplementedError
 
     def flush(self) -> None:

@@ -52,7 +52,6 @@ class BackgroundWork:
         await asyncio.wait({task}, timeout=SYNCHRONOUS_SECONDS)
 
     def cancel(self) -> bool:
-        """Cancel what runs; return whether there was any."""
         for task in self._running:
             task.cancel()
         return bool(self._running)

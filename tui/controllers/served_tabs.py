@@ -130,7 +130,6 @@ class ServedTabs:
         await self.show_tab(order[(order.index(self._app.live.tab) + by) % len(order)])
 
     async def show_number(self, number: int) -> None:
-        """Show a tab by its number on the screen; 0 is the person's own conversation."""
         if 0 <= number <= len(self.tabs):
             await self.show_tab(self.tabs[number - 1] if number else None)
 

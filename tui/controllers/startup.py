@@ -128,7 +128,6 @@ class Startup:
         self.show_examples()
 
     def show_examples(self) -> None:
-        """Show prompts that the model answers well, as long as the conversation has none."""
         app = self._app
         app.transcript.query(PromptExamples).remove()
         is_new = app.own_turn.view is None and app.session.next_prompt.first_entry == 0

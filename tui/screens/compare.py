@@ -19,7 +19,6 @@ FOLLOW_SECONDS = 0.1
 MAX_COMPARED_WORDS = 4000
 """Words of both answers together; longer ones are not marked, which would take seconds."""
 DIFFERENT_STYLE = "bold underline $warning"
-"""Style of words that the other answer does not have."""
 _WORD = re.compile(r"\s*\S+\s*\Z|\s*\S+")
 
 Taken = Literal["left", "right"]
@@ -59,7 +58,6 @@ class CompareScreen(GuardedDialog[Taken]):
         super().__init__()
         self._answers = left, right
         self._seen: object = None
-        """The changing part of what was shown last."""
 
     def compose(self) -> ComposeResult:
         with Horizontal():

@@ -94,9 +94,7 @@ class _Fold:
         """When text was written, and how many characters."""
         self.output_tokens = 0
         self._open: dict[str, TimeSpan] = {}
-        """The open span of an item."""
         self._phase: TimeSpan | None = None
-        """The current load, queue or prefill."""
         self._idle_since = 0.0
         """Since when nothing was known to happen."""
 

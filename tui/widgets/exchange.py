@@ -22,7 +22,6 @@ STATUS_COLOURS = {
     "cancelled": "$text-warning",
     "incomplete": "$text-warning",
 }
-"""Colours of a turn's end in its footer."""
 
 
 class ExchangeEntries:
@@ -98,7 +97,6 @@ class ExchangeEntries:
             item.text = item.output = TextBuffer()  # what is shown later has the complete text
 
     def fit_panes(self, height: int) -> None:
-        """Let the panes take what prompt and footer leave of ``height`` rows."""
         if isinstance(self._panes.widget, TurnPanes):
             footer = self._footer.widget
             below = footer.size.height if footer is not None and footer.display else 0

@@ -143,12 +143,10 @@ class PromptHints:
         self._update()
 
     def set_turn_running(self, running: bool) -> None:
-        """Show by default what the keys mean while a turn runs, or while none does."""
         self._is_busy = running
         self._update()
 
     def set_scrolled_away(self, scrolled_away: bool) -> None:
-        """Show by default how to get back to the end, while the conversation does not follow it."""
         self._is_scrolled = scrolled_away
         self._update()
 

@@ -109,7 +109,6 @@ class Transcript(VirtualScroll):
         self.add_section(NoticeEntries(lambda: Static(Content(text), classes=classes)))
 
     def add_section(self, section: NoticeEntries) -> None:
-        """Add what belongs to no turn below the last one."""
         self._sections.append(section)
         self.ensure_anchored()
         self.schedule_fill()
@@ -131,7 +130,6 @@ class Transcript(VirtualScroll):
                 await self.fill()
 
     async def toggle_times(self, turn: TurnView, timeline: Timeline) -> None:
-        """Show where a turn's time went below it, or remove that again."""
         from tui.widgets.turn_times import TurnTimes  # as in add_turn
 
         exchange = self._exchange_of(turn)

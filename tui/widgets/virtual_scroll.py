@@ -146,7 +146,6 @@ class VirtualScroll(Guarded, VerticalScroll, can_focus=False):
         """The widget at the top of the viewport, and how many of its rows are above that."""
         self._fill_scheduled = False
         self._scrollbar_position = 0.0
-        """As it was painted last."""
 
     async def on_mount(self) -> None:
         await self.mount(self._spacer_above, self._spacer_below)

@@ -181,8 +181,6 @@ class AgentApp(Guarded, CommandContext):
         self.draft_prefill.restart_timer()
         self.titles.restart_timer()
 
-    # --- keys, mouse and actions ---
-
     async def on_event(self, event: events.Event) -> None:
         """Note the person's last action; drop or hold keys that come too early (extends Textual's)."""
         if isinstance(event, events.InputEvent):
@@ -289,8 +287,6 @@ class AgentApp(Guarded, CommandContext):
     def action_fold(self) -> None:
         self.live.visible_transcript.toggle_folds()
 
-    # --- ending ---
-
     async def shut_down(self) -> None:
         """Stop what runs and close the session; call it after the terminal was restored."""
         if (draft := self.prompt.full_text).strip():  # for the next start: ↑
@@ -303,8 +299,6 @@ class AgentApp(Guarded, CommandContext):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.turn.done(), 2)
         await self.session.close()
-
-    # --- errors ---
 
     def _handle_exception(self, error: Exception) -> None:
         """Report an exception of a handler or worker and continue, where Textual ends the app."""

@@ -60,8 +60,6 @@ class MainScreen(BaseScreen):
         self._owner.prompt.focus()
         self._on_start()
 
-    # --- messages of the widgets ---
-
     async def on_prompt_input_sent(self, message: PromptInput.Sent) -> None:
         if not self._owner.commands.is_for_visible_tab(message.text):
             await self._owner.served_tabs.show_tab(None)
@@ -102,8 +100,6 @@ class MainScreen(BaseScreen):
             await tabs.show_number(message.number)
         elif message.number <= len(tabs.tabs):
             await tabs.close(tabs.tabs[message.number - 1])
-
-    # --- keys ---
 
     def on_key(self, event: events.Key) -> None:
         prompt = self._owner.prompt

@@ -87,8 +87,6 @@ class NextPrompt:
         if self.runtime.running_turns:
             raise UserError("A turn is running: change the prompt when it has ended.")
 
-    # --- its tokens ---
-
     def branch(
         self, form: Format, before: int | None = None, effort: Effort | None = None
     ) -> Conversation:
@@ -136,8 +134,6 @@ class NextPrompt:
         # Unsent text is not written to disk.
         runtime.prefetch(conversation, private=bool(draft))
 
-    # --- its size and parts ---
-
     def token_count(self) -> int | None:
         """Number of tokens that it starts with; None until a model is loaded."""
         form = self.format
@@ -158,8 +154,6 @@ class NextPrompt:
         options = self.turn_options()
         header = header_parts(form, options, self._prompt_tools(form, options))
         return measure_context(form, self.branch(form), header, runtime.context_length)
-
-    # --- choices ---
 
     async def choose(self, choice: Callable[[Format, Conversation, int], None], at: int) -> None:
         """Make or undo a choice of `agent.conversation.prompt_choices`; store it. Raises UserError."""

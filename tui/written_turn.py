@@ -66,8 +66,6 @@ class WrittenTurn:
         self.events = events
         """Its events, those of its tokens only where it ran here."""
 
-    # --- messages ---
-
     @property
     def messages(self) -> list[WrittenMessage]:
         """Return the model's messages for editing. Raises UserError where there are none."""
@@ -101,8 +99,6 @@ class WrittenTurn:
                 f" {length:,}: shorten it."
             )
         return begun
-
-    # --- tokens ---
 
     @cached_property
     def generations(self) -> list[WrittenGeneration]:

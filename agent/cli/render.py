@@ -195,8 +195,6 @@ class TerminalRenderer(Renderer):
             case _:
                 self._write_line("")
 
-    # --- writing ---
-
     def _write(self, text: str, style: str | None = None) -> None:
         """Write text that continues the open line."""
         self._clear_status()

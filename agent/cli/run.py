@@ -237,9 +237,6 @@ class _Stopping:
             self.requested.set()
 
 
-# --- input ---
-
-
 def _read_prompt(request: RunRequest) -> str:
     """The prompt argument with piped stdin attached like a file, as it may be a stranger's text; ``-``
     or no argument reads stdin alone. Line breaks at the end are dropped."""
@@ -321,9 +318,6 @@ def _open_conversation(request: RunRequest, runtime: Runtime) -> tuple[Store | N
             raise UserError(str(error)) from error
         echo(f"agent: {error} This conversation is not stored.", file=sys.stderr)
         return None, Conversation(new_id("conv"))
-
-
-# --- output ---
 
 
 def _renderer(request: RunRequest, out: TextIO, runtime: Runtime) -> Renderer:

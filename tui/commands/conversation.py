@@ -171,9 +171,6 @@ def message_numbers(app: CommandContext, written: str) -> Iterable[CompletionIte
     )
 
 
-# --- copy and export ---
-
-
 async def copy(app: CommandContext, selection: str) -> None:
     """Copy an answer by its message's number, the last ``code`` block, or ``all`` as Markdown."""
     match selection:

@@ -94,8 +94,6 @@ class ServedTabs:
         ]
         return sorted(ended, key=lambda tab: tab.ended_at)
 
-    # --- the visible tab ---
-
     async def show_tab(self, tab: ServedConversation | None) -> None:
         """Show this tab; None shows the person's own conversation."""
         app, before = self._app, self._app.live.tab

@@ -34,8 +34,6 @@ class TokenExplorer:
     def __init__(self, app: AppContext, chat: ChatController) -> None:
         self._app, self._chat = app, chat
 
-    # --- one token ---
-
     async def choices(self, position: TokenPosition) -> TokenChoices:
         """Return the alternatives of a token with their probabilities. Raises AgentError."""
         from agent.turn.logprobs import sampled_logprob
@@ -174,8 +172,6 @@ class TokenExplorer:
             await app.body.mount(live.token_view)
         live.token_view.toggle()
         live.update_token_view()
-
-    # --- colours ---
 
     async def toggle_colours(self, view: TurnView) -> None:
         """Colour the texts of a turn by probability, or no longer. Raises UserError."""

@@ -128,8 +128,6 @@ class ContextScreen(ListScreen[None]):
         if self.has_widgets:
             self._show_bar()
 
-    # --- rows ---
-
     def make_rows(self, search: str) -> Sequence[Option]:
         self._show_bar()
         self._parts = {}
@@ -205,8 +203,6 @@ class ContextScreen(ListScreen[None]):
         cut = len(ids) - MAX_DETAIL_TOKENS
         more = f"\n… {cut:,} more tokens" if cut > 0 else ""
         return Content(display_text(raw.decode("utf-8", "replace")) + more)
-
-    # --- keys ---
 
     def choose_row(self, row_id: str) -> None:
         """Say which keys change the row: neither Enter nor a click changes the prompt."""

@@ -87,8 +87,6 @@ class ListScreen(GuardedScreen[Result]):
     def choose_row(self, row_id: str) -> None:
         """Do what Enter does on a row; by default nothing."""
 
-    # --- content ---
-
     @property
     def search_text(self) -> str:
         return self.query_one(Input).value.strip()
@@ -125,8 +123,6 @@ class ListScreen(GuardedScreen[Result]):
         text = Content(empty) if row_id is None else self.row_details(row_id, self.search_text)
         self.query_one(".details", Static).update(text)
         self.query_one(VerticalScroll).scroll_home(animate=False)
-
-    # --- keys ---
 
     def on_input_changed(self) -> None:
         self.on_search_changed()

@@ -83,8 +83,6 @@ class ServersScreen(ListScreen[None]):
             self._total_tokens = self._options.total_tool_tokens(form, declared)
         self._snapshot = now
 
-    # --- rows ---
-
     def make_rows(self, search: str) -> Sequence[Option]:
         rows = []
         for state in self._states.values():
@@ -130,8 +128,6 @@ class ServersScreen(ListScreen[None]):
     def _verdict(self, tool: Tool) -> Verdict | None:
         config = self._host.server_config(tool.server)
         return self._runtime.policy.decide(tool, config) if config else None
-
-    # --- details ---
 
     def row_details(self, row_id: str, search: str) -> Content:
         server, _, name = row_id.partition(ID_SEPARATOR)
@@ -194,8 +190,6 @@ class ServersScreen(ListScreen[None]):
         parameters = list(_parameter_lines(tool.parameters)) or [Content("It takes no arguments.")]
         parts.append(Content("\n").join(parameters))
         return Content("\n\n").join(parts)
-
-    # --- actions ---
 
     def choose_row(self, row_id: str) -> None:
         """Switch a tool, or all tools of a server; reconnect a server without tools."""

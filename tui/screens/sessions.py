@@ -141,8 +141,6 @@ class SessionsScreen(ListScreen[str]):
     def choose_row(self, row_id: str) -> None:
         self.dismiss(row_id)
 
-    # --- other actions ---
-
     async def action_rename(self) -> None:
         if (summary := self._summaries.get(self.highlighted_id or "")) is None:
             return

@@ -81,8 +81,6 @@ class AssistantMessage(Guarded, Widget):
         elif changed := [y for y, row in enumerate(rows) if row is not before[y]]:
             self.refresh(Region(0, changed[0], self.size.width, len(rows) - changed[0]))
 
-    # --- rendering ---
-
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         if width > 0 and (self._markdown.layout is None or self._markdown.layout[0] != width):
             self._set_layout(width)
@@ -133,8 +131,6 @@ class AssistantMessage(Guarded, Widget):
     def _needs_rerender(self) -> bool:
         pieces = self._markdown.pieces
         return self._finished and bool(pieces) and pieces != [self.item.displayed_markdown]
-
-    # --- painting ---
 
     @property
     def text_selection(self) -> Selection | None:
@@ -194,8 +190,6 @@ class AssistantMessage(Guarded, Widget):
         for first, end in find_folded(text, query):
             last = offset(end - 1)
             yield Selection(offset(first), Offset(last.x + 1, last.y)), offset(first).y
-
-    # --- selecting ---
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         """Return the selected text; rows that were wrapped are one line again."""

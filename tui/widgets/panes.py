@@ -184,8 +184,6 @@ class TurnPanes(Vertical):
         panes = (self._reasoning, self._arguments, self._results, self._answer)
         return any(map(_is_scrolled_away, panes))
 
-    # --- heights ---
-
     def fit(self, room: int) -> None:
         """Make the panes as high as their texts, and not higher than ``room`` rows together."""
         self._room = max(MIN_ROOM_ROWS, room)

@@ -77,8 +77,6 @@ class BaseSearchBar(Guarded, Horizontal):
     def leave(self) -> None:
         raise NotImplementedError
 
-    # --- keys ---
-
     async def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()
         self._hits = await self.find(event.value) if event.value else []

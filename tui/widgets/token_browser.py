@@ -58,8 +58,6 @@ class TokenBrowser(TextStream):
         self._marks: dict[int, int] = {}
         """By what ``mark`` returned: how many tokens there were."""
 
-    # --- writing ---
-
     @property
     def token_count(self) -> int:
         return len(self._tokens)
@@ -219,8 +217,6 @@ class TokenBrowser(TextStream):
         if offset is not None and (row := offset.y + self.scroll_offset.y) < len(self._rows):
             self.move_cursor_to(self._token_in_row(row, offset.x))
 
-    # --- searching ---
-
     def find_tokens(self, query: str) -> list[int]:
         """The tokens with which the occurrences of ``query``, which is case-folded, begin."""
         return [
@@ -228,8 +224,6 @@ class TokenBrowser(TextStream):
             for number, line in enumerate(self.lines)
             for start, _ in find_folded(line.text, query)
         ]
-
-    # --- painting ---
 
     def render_line(self, y: int) -> Strip:
         strip = super().render_line(y)

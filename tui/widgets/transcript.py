@@ -44,8 +44,6 @@ class Transcript(VirtualScroll):
         self._was_scrolled_away = False
         self._sections: list[ExchangeEntries | NoticeEntries] = []
 
-    # --- content ---
-
     @property
     def turns(self) -> list[TurnView]:
         return [section.turn for section in self._sections if section.turn is not None]
@@ -244,8 +242,6 @@ class Transcript(VirtualScroll):
             entry.expanded = expanded
         for widget in foldable:
             widget.set_expanded(expanded)
-
-    # --- its widgets ---
 
     def on_turn_panes_read(self) -> None:
         self.schedule_fill()

@@ -237,8 +237,8 @@ class TokenExplorer:
             for generation, values in zip(turn.generations, chances, strict=True)
             for token, chance in zip(generation.ids, values, strict=True)
         ]
-        coloured = colour_texts(turn.stored.response.output, pieces)
-        await self._show_colours(view, coloured.runs, coloured.note or "no text", chances)
+        runs, note = colour_texts(turn.stored.response.output, pieces)
+        await self._show_colours(view, runs, note or "no text", chances)
 
     async def _show_colours(
         self,

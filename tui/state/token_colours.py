@@ -4,7 +4,7 @@ import codecs
 import contextlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import NamedTuple
 
 from agent import events as ev
@@ -69,34 +69,16 @@ class TokenTextRenderer:
         self._after_markup = markup
 
 
-@dataclass(slots=True)
-class ColouredTexts:
-    """The coloured texts of a turn."""
-
-    runs: dict[str, list[StyledRun]] = field(default_factory=dict)
-    """By the id of an item: its text."""
-    tokens: int = 0
-    surprising: int = 0
-    """Number of them that are less likely than ``SURPRISING_PROBABILITY``."""
-
-    @property
-    def note(self) -> str:
-        """The share of surprising tokens, for a footer; empty where there are none to count."""
-        if not self.tokens:
-            return ""
-        return f"{self.surprising / self.tokens:.1%} surprising".replace("%", " %")
-
-
 def colour_texts(
     items: Sequence[ev.Item], pieces: Sequence[tuple[bytes, float | None]]
-) -> ColouredTexts:
-    """Colour the texts of reasoning and messages that ``pieces`` have: the bytes of the turn's tokens,
-    in order, with their probabilities (None: not known)."""
-    coloured, written = ColouredTexts(), b"".join(raw for raw, _ in pieces)
-    ends, at = [], 0
-    for raw, _ in pieces:
-        at += len(raw)
-        ends.append(at)
+) -> tuple[dict[str, list[StyledRun]], str]:
+    """Colour the texts of reasoning and messages, by the ids of their items, and count the surprising
+    tokens (empty: there are none). ``pieces``: the bytes of the turn's tokens, in order, with their
+    probabilities (None: not known)."""
+    runs: dict[str, list[StyledRun]] = {}
+    tokens = surprising = 0
+    written = b"".join(raw for raw, _ in pieces)
+    ends = list(accumulate(len(raw) for raw, _ in pieces))
     at = number = 0
     for item in items:
         for text in _texts_of(item):
@@ -115,10 +97,10 @@ def colour_texts(
             inside.append((written[start:end], pieces[number][1]))
             start = end
             number += ends[number] <= at
-        coloured.runs[item.id] = list(_runs(inside))
-        coloured.tokens += len(inside)
-        coloured.surprising += sum(p is not None and p < SURPRISING_PROBABILITY for _, p in inside)
-    return coloured
+        runs[item.id] = list(_runs(inside))
+        tokens += len(inside)
+        surprising += sum(p is not None and p < SURPRISING_PROBABILITY for _, p in inside)
+    return runs, f"{surprising / tokens:.1%} surprising".replace("%", " %") if tokens else ""
 
 
 def _find_text(written: bytes, text: bytes, start: int) -> int:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from agent.errors import UserError, user_errors
 from agent.util import private_files
 from tui.commands.context import CommandContext
+from tui.screens.dialogs import ChoiceDialog, TextDialog, TextEditor
 from tui.state.command import Command, CompletionItem
 
 if TYPE_CHECKING:
@@ -34,8 +35,6 @@ async def new_conversation(app: CommandContext, _: str) -> None:
 
 
 async def rename(app: CommandContext, title: str) -> None:
-    from tui.screens.dialogs import TextDialog
-
     session, name = app.session, app.session.conversation.id
     summary = await session.storage.read(lambda store: store.summary(name))
     if summary is None:
@@ -68,7 +67,6 @@ async def edit(app: CommandContext, number: str) -> None:
 
 
 async def thought(app: CommandContext, number: str) -> None:
-    from tui.screens.dialogs import ChoiceDialog
     from tui.written_turn import open_turn
 
     turn = _message(app, number)
@@ -120,7 +118,6 @@ def edit_written(
     app: CommandContext, turn: TurnView, written: WrittenTurn, message: WrittenMessage
 ) -> None:
     """Open what the model wrote in an editor; what is saved there is its own words from then on."""
-    from tui.screens.dialogs import TextEditor
 
     def accept(text: str) -> Continuation:
         if not app.chat.idle:

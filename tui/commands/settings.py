@@ -10,6 +10,7 @@ from typing import Any, Literal, cast
 from agent.engine.protocol import Sampling
 from agent.errors import UserError, user_errors
 from tui.commands.context import CommandContext
+from tui.screens.dialogs import ChoiceDialog
 from tui.state.command import Command, CompletionItem
 
 EFFORTS = {"low": "answers sooner", "medium": "the default", "high": "thinks longer"}
@@ -45,8 +46,6 @@ def choose(
     current: str,
     run: Callable[[str], Coroutine[Any, Any, None]],
 ) -> None:
-    from tui.screens.dialogs import ChoiceDialog
-
     async def on_close(value: str | None) -> None:
         if value:
             await app.chat.work.run(run(value))

@@ -37,9 +37,7 @@ class ToolSelection:
 
     def selected(self, tools: Sequence[Tool]) -> tuple[Tool, ...] | None:
         """The selected tools; None for all, including those of servers that connect later."""
-        if self.only is None:
-            return None
-        return tuple(tool for tool in tools if self.includes(tool))
+        return None if self.only is None else tuple(filter(self.includes, tools))
 
     def select(self, argument: str, tools: Iterable[Tool]) -> None:
         """Select ``all``, ``none`` or comma-separated names of ``tools``. Raises UserError."""

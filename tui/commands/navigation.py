@@ -94,10 +94,10 @@ runnable_models = partial(listed_models, runnable=True)
 
 
 async def pull(app: CommandContext, name: str) -> None:
-    if not name:
+    if name:
+        app.navigator.pull(name)
+    else:
         await app.navigator.show("models")
-        return
-    app.navigator.pull(name)
 
 
 _after_turn = partial(Command, waits_for_turn=True)

@@ -261,9 +261,8 @@ class StreamingMarkdown:
     def _update_rows(self) -> None:
         if self.layout is None:
             return
-        open_rows = self._open_rows
-        if self._closed_rows and open_rows:
-            open_rows = [BLANK_ROW, *open_rows]
+        is_apart = self._closed_rows and self._open_rows
+        open_rows = [BLANK_ROW, *self._open_rows] if is_apart else self._open_rows
         self.rows = self._closed_rows + open_rows
         plain_text = self._unrendered[self._covered_chars :]
         if plain_text.strip("\n"):

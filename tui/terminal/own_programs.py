@@ -1,7 +1,6 @@
 """The person's programs: an editor, and the desktop's clipboard, for terminals that ignore OSC 52."""
 
 import asyncio
-import contextlib
 import os
 import shlex
 import subprocess
@@ -42,9 +41,7 @@ async def edit_text(app: App[int], text: str) -> str:
 
 async def _run_on_terminal(app: App[int], command: list[str]) -> None:
     """Run a program on the terminal; turns continue meanwhile, but nothing is painted."""
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(app.suspend())
-        stack.enter_context(app.batch_update())
+    with app.suspend(), app.batch_update():
         # The descriptors 1 and 2 lead to the log file; these two are the terminal.
         process = await asyncio.create_subprocess_exec(
             require_program(command[0]), *command[1:], stdout=sys.__stdout__, stderr=sys.__stderr__

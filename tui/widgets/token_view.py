@@ -93,9 +93,6 @@ class TokenWriter:
         self._coloured: tuple[RunningTurn | None, Sequence[Sequence[float]]] = (None, ())
         """A turn, and the probabilities that colour its tokens, by generation."""
 
-    def shows(self, turn: RunningTurn | None, conversation: Conversation) -> bool:
-        return self.conversation is conversation and self.turn is turn
-
     def begin(self, turn: RunningTurn | None, conversation: Conversation, form: Format) -> None:
         """Begin with another turn, or without one with the next prompt of a conversation."""
         self.turn, self.conversation, self.form = turn, conversation, form
@@ -106,7 +103,7 @@ class TokenWriter:
             self._write_prompt(self.log.ids, form)
 
     def forget(self) -> None:
-        """Have ``shows`` return False, so that everything is written again."""
+        """Show no turn, so that everything is written again."""
         self.turn = self.conversation = None
 
     def write_events(self) -> None:
@@ -323,7 +320,7 @@ class TokenView(Guarded, Vertical):
         if turn is not None and not any(isinstance(e, AgentPrompt) for e in turn.log.events):
             turn = None  # its first generation is about to begin
         writer, number = self.writer, self.cursor_number
-        if is_other := not writer.shows(turn, conversation):
+        if is_other := writer.turn is not turn or writer.conversation is not conversation:
             writer.begin(turn, conversation, form)
         writer.write_events()
         if is_other:

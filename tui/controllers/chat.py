@@ -235,19 +235,18 @@ class ChatController:
             await self.work.run(self._run_or_ask(text))
 
     async def _run_or_ask(self, text: str) -> None:
-        app = self._app
         if text.startswith(SHELL_MARK):
             self._run_shell(text)
             return
         parsed = parse_command(text)
-        command = app.commands.find(parsed[0]) if parsed else None
+        command = self._app.commands.find(parsed[0]) if parsed else None
         if parsed is None or command is None:
             await self.ask(text + self.shell.take_outputs())
             return
         try:
             await command.run(parsed[1])
         except UserError as error:
-            app.live.visible_transcript.add_notice(str(error), error=True)
+            self._app.live.visible_transcript.add_notice(str(error), error=True)
 
     def _run_shell(self, text: str) -> None:
         if not (command := text.removeprefix(SHELL_MARK).strip()):

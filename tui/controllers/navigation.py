@@ -87,8 +87,7 @@ class Navigator:
         """Open the list of conversations. Raises UserError if the store cannot be used."""
         from tui.screens.sessions import SessionsScreen
 
-        app = self._app
-        session = app.session
+        session = self._app.session
         store, current = session.storage.store, session.conversation.id
         summaries = await store.run(store.summaries)
         was_stored = current in {summary.id for summary in summaries}
@@ -100,7 +99,7 @@ class Navigator:
                 await session.start_new()
                 await self._startup.show_conversation()
 
-        screen = SessionsScreen(store, summaries, current, running=app.turn is not None)
+        screen = SessionsScreen(store, summaries, current, running=self._app.turn is not None)
         await self._push(screen, on_close)
 
     async def history(self) -> None:
@@ -168,13 +167,12 @@ class Navigator:
         from tools.config.servers import ConfigError
         from tui.screens.dialogs import ConfirmDialog
 
-        app = self._app
         try:
-            plan = plan_import(Path.home(), app.session.runtime.paths.mcp_json)
+            plan = plan_import(Path.home(), self._app.session.runtime.paths.mcp_json)
         except ConfigError as error:
             raise UserError(f"{error}.") from error
         if not plan.entries:
-            app.notify("No other MCP servers were found.")
+            self._app.notify("No other MCP servers were found.")
             return
 
         def on_close(confirmed: bool | None) -> None:
@@ -183,7 +181,7 @@ class Navigator:
 
         lines = "\n".join([*plan.lines, *plan.problems])
         question = f"Add these MCP servers to yours? Their calls ask before they run.\n\n{lines}"
-        await app.push_screen(ConfirmDialog(display_text(question), "add them"), on_close)
+        await self._app.push_screen(ConfirmDialog(display_text(question), "add them"), on_close)
 
     def _add_servers(self, entries: dict[str, Any]) -> None:
         from tools.config import edit

@@ -140,12 +140,11 @@ class Startup:
         from agent.engine.protocol import EngineError
         from tui.controllers.prompt_commands import add_prompt_commands
 
-        app = self._app
-        app.session.runtime.host.subscribe_logins(self._on_login_wanted)
+        self._app.session.runtime.host.subscribe_logins(self._on_login_wanted)
         try:
-            await self.with_progress(app.session.load)
+            await self.with_progress(self._app.session.load)
         except EngineError as error:
-            app.transcript.add_notice(str(error), error=True)
+            self._app.transcript.add_notice(str(error), error=True)
         # Present objects stay for good. Not at a switch of models: by then there are conversations.
         gc.freeze()
         self._report_failed_servers()
@@ -186,12 +185,11 @@ class Startup:
         app.prompt.set_completer(PromptCompleter(app.commands, FileIndex(app.session.launch.root)))
 
     def _report_failed_servers(self) -> None:
-        app = self._app
-        for server in app.session.runtime.host.server_states():
+        for server in self._app.session.runtime.host.server_states():
             if server.status == "failed" and not server.needs_login:
                 reason = f": {server.error}" if server.error else "."
                 text = f"The MCP server {server.name} is not available{reason}"
-                app.transcript.add_notice(text, error=True)
+                self._app.transcript.add_notice(text, error=True)
 
     def _on_login_wanted(self, server: str) -> None:
         """Offer the login of each server once: a server is tried again from time to time."""
@@ -200,13 +198,12 @@ class Startup:
             self._app.run_worker(self._offer_login(server))
 
     async def _offer_login(self, server: str) -> None:
-        app = self._app
-        host = app.session.runtime.host
+        host = self._app.session.runtime.host
         if not await host.offer_login(server, self._chat.cards.log_in):
             states = {state.name: state for state in host.server_states()}
             if (state := states.get(server)) is not None and state.needs_login:
                 text = f"The MCP server {server} {state.error} (or F7, Ctrl-L)"
-                app.transcript.add_notice(text, error=True)
+                self._app.transcript.add_notice(text, error=True)
 
     async def _serve(self) -> None:
         app = self._app

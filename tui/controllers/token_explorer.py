@@ -211,8 +211,7 @@ class TokenExplorer:
         from agent.turn.token_choices import token_logprobs
         from tui.state.token_colours import colour_texts
 
-        app = self._app
-        session = app.session
+        session = self._app.session
         conversation, loaded = session.conversation, session.runtime.loaded
         if loaded is None:
             view.probability_note = ""
@@ -228,9 +227,9 @@ class TokenExplorer:
             logprobs = await token_logprobs(session.runtime, ids, len(prompt), len(ids))
             chances.append(list(map(exp, logprobs)))
             is_same = session.conversation is conversation and session.runtime.loaded is loaded
-            if not is_same or view not in app.transcript.own_turns:
+            if not is_same or view not in self._app.transcript.own_turns:
                 view.probability_note = ""
-                app.transcript.follow(view)
+                self._app.transcript.follow(view)
                 return
         pieces = [
             (loaded.format.token_bytes(token), chance)

@@ -27,19 +27,19 @@ if TYPE_CHECKING:
     Card = ApprovalCard | ElicitationForm | LoginCard
 
 T = TypeVar("T")
-FOCUS_DELAY_SECONDS = 0.5
-"""Time without a key after which a question takes the focus from an empty prompt."""
 FOCUS_CHECK_SECONDS = 0.1
-EARLY_KEY_SECONDS = 0.5
-"""Time after a question took the focus by itself in which Enter is not meant for it."""
 
 
 class PromptCards:
     """Mounts a card for each question and waits for its answer."""
 
+    focus_delay = 0.5
+    """Seconds without a key after which a question takes the focus from an empty prompt."""
+    early_key_delay = 0.5
+    """Seconds after a question took the focus by itself in which Enter is not meant for it."""
+
     def __init__(self, app: AppContext) -> None:
         self._app = app
-        self.focus_delay, self.early_key_delay = FOCUS_DELAY_SECONDS, EARLY_KEY_SECONDS
         self._cards: list[Card] = []
         """The questions that wait for an answer, the oldest first."""
         self._took_focus_at = -math.inf

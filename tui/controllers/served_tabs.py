@@ -14,12 +14,6 @@ if TYPE_CHECKING:
     from tui.state.turn_view import TurnView
     from tui.widgets.served_conversation import ServedConversation
 
-MAX_TABS = 20
-"""Tabs that stay, not counting running turns; the one that ended first is closed first."""
-MAX_TURN_VIEWS = 100
-"""Turns that all tabs together keep; the tab that ended first is closed first."""
-MAX_ENDED_EVENTS = 50_000
-"""Events of ended turns that are kept in memory for the token view, about 40 MB."""
 REPAINT_SECONDS = 0.04
 HIDDEN_POLL_SECONDS = 0.5
 """Seconds between two looks at the events of a hidden tab's turn."""
@@ -28,10 +22,15 @@ HIDDEN_POLL_SECONDS = 0.5
 class ServedTabs:
     """Opens, fills, evicts and closes the tabs; from ``subscribe()`` on, one per conversation."""
 
+    max_tabs = 20
+    """Tabs that stay, not counting running turns; the one that ended first is closed first."""
+    max_turn_views = 100
+    """Turns that all tabs together keep; the tab that ended first is closed first."""
+    max_ended_events = 50_000
+    """Events of ended turns that are kept in memory for the token view, about 40 MB."""
+
     def __init__(self, app: AppContext) -> None:
         self._app = app
-        self.max_tabs, self.max_turn_views = MAX_TABS, MAX_TURN_VIEWS
-        self.max_ended_events = MAX_ENDED_EVENTS
         self.tabs: list[ServedConversation] = []
         self.running_turns = 0
         """Turns of other programs that are running, on closed tabs too."""

@@ -27,8 +27,7 @@ class Renderer:
         self._out, self._sanitize = out, sanitizer_for(out)
         self._changes: dict[str, str] = {}
         """Lines about the files that commands have changed, by item."""
-        self._warning = ""
-        """The latest one; before the end of an incomplete answer it says why."""
+        self._warning = ""  # the latest; it says why an answer is incomplete
 
     def show(self, event: ev.Event) -> None:
         raise NotImplementedError
@@ -113,8 +112,7 @@ class TerminalRenderer(Renderer):
         )
         self._phase: dict[str, str] = {}
         self._answer = MarkdownBlocks(MarkdownIt("commonmark").enable("table").parse)
-        self._column = 0
-        """Column of the cursor; 0: the line is ended."""
+        self._column = 0  # column of the cursor; 0: the line is ended
         self._has_status = False
 
     def show(self, event: ev.Event) -> None:

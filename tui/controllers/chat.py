@@ -85,8 +85,7 @@ class ChatController:
         self._own = app.own_turn
         self.editing: TurnView | None = None
         """The turn that the next prompt replaces, in a branch."""
-        self._draft = ""
-        """The prompt's text before the editing."""
+        self._draft = ""  # the prompt's text before the editing
         self.edited_texts: dict[tuple[str, int], str] = {}
         """Unsent edits of model output, by response id and message index."""
         self._first_in_branch: TurnView | None = None

@@ -40,8 +40,7 @@ class PromptCards:
 
     def __init__(self, app: AppContext) -> None:
         self._app = app
-        self._cards: list[Card] = []
-        """The questions that wait for an answer, the oldest first."""
+        self._cards: list[Card] = []  # the questions that wait for an answer, the oldest first
         self._took_focus_at = -math.inf
         """Monotonic time at which a question took the focus by itself last."""
 

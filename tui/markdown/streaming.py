@@ -189,10 +189,8 @@ class StreamingMarkdown:
         self.layout: tuple[int, TextStyles] | None = None
         """Width in terminal cells, and styles; there are no rows before it is set."""
         self._blocks = MarkdownBlocks(parse)
-        self._closed = ""
-        """Closed blocks that are not rendered yet."""
-        self._covered_chars = 0
-        """Characters of ``_unrendered`` that ``_open_rows`` show."""
+        self._closed = ""  # closed blocks that are not rendered yet
+        self._covered_chars = 0  # characters of ``_unrendered`` that ``_open_rows`` show
         self._closed_rows: list[RenderedRow] = []
         self._open_rows: list[RenderedRow] = []
         self._prefix = RenderedPrefix()

@@ -94,8 +94,7 @@ class ContextScreen(ListScreen[None]):
         self._measured = measured
         self._cached: int | None = None
         self._parts: dict[str, list[ContextPart]] = {}
-        self._seen = seen
-        """The state that the rows depend on, when they were last measured."""
+        self._seen = seen  # the state that the rows depend on, when they were last measured
 
     def compose_head(self) -> ComposeResult:
         yield Static("Context", classes="name", markup=False)

@@ -51,8 +51,7 @@ class ServersScreen(ListScreen[None]):
         self._login_texts: dict[str, str] = {}
         self._states: dict[str, ServerState] = {}
         self._tools: list[Tool] = []
-        self._snapshot: object = None
-        """All that the rows depend on, as it was last read."""
+        self._snapshot: object = None  # all that the rows depend on, as it was last read
 
     def on_mount(self) -> None:
         self._read_state()

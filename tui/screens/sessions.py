@@ -44,8 +44,7 @@ class SessionsScreen(ListScreen[str]):
         super().__init__()
         self._store, self._current, self._is_answering = store, current, running
         self._summaries = {summary.id: summary for summary in summaries}
-        self._turns: list[StoredTurn] = []
-        """Those of the highlighted conversation."""
+        self._turns: list[StoredTurn] = []  # those of the highlighted conversation
         self._matches: set[str] | None = None
         """The conversations that the search has found; None: nothing is searched."""
         self._is_searching = self._chooses_first = False

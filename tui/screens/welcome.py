@@ -99,8 +99,7 @@ class WelcomeScreen(ListDialog):
         introduction = Content.assemble((model, "bold $accent"), f" {INTRODUCTION}\n")
         hint = "↑ ↓ Enter · Esc, or start typing"
         super().__init__("Welcome", hint, [Option(introduction, disabled=True), *offers], 1)
-        self._opened_at = 0.0
-        """Monotonic time at which it was mounted."""
+        self._opened_at = 0.0  # monotonic time at which it was mounted
 
     def on_mount(self) -> None:
         self._opened_at = self.app.clock()

@@ -32,8 +32,7 @@ class PromptCompleter:
         self._commands, self._files = commands, files
         self._read_arguments: dict[str, Sequence[CompletionItem]] = {}
         """Last results of commands' ``read_choices``, by name."""
-        self._source = ""
-        """The source that is being read: it is read once, however long it takes."""
+        self._source = ""  # the source that is being read: it is read once, however long it takes
 
     def begin_reading(self, text_before: str) -> Callable[[], None] | None:
         """A function that reads completions, and may block; None: they are known or being read."""

@@ -95,8 +95,7 @@ class _Fold:
         self.output_tokens = 0
         self._open: dict[str, TimeSpan] = {}
         self._phase: TimeSpan | None = None
-        self._idle_since = 0.0
-        """Since when nothing was known to happen."""
+        self._idle_since = 0.0  # since when nothing was known to happen
 
     def apply(self, at: float, event: ev.Event) -> None:
         self.seconds = max(self.seconds, at)

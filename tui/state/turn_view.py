@@ -54,8 +54,7 @@ class TurnView:
         """The share of surprising tokens, or why it is not known; empty: not requested."""
         self.token_times: Counter[float] = Counter()
         """Hundredths of a second in which tokens came, and how many; empty for a stored turn."""
-        self._prefilled = False
-        """Whether the engine has begun with this generation's prompt."""
+        self._prefilled = False  # whether the engine has begun with this generation's prompt
         self._builder = ResponseBuilder()
         self._by_id: dict[str, ItemView] = {}
         self._prompt_tokens = self._tokens_before = 0

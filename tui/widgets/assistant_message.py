@@ -47,8 +47,7 @@ class AssistantMessage(Guarded, Widget):
         """Monotonic time from which on the open block is rendered again."""
         self._strip_cache: dict[int, tuple[RenderedRow, Strip]] = {}
         """By line: the row and what was painted of it."""
-        self._strip_cache_key: tuple[object, ...] = ()
-        """All else that the painted strips depend on."""
+        self._strip_cache_key: tuple[object, ...] = ()  # all else that the painted strips depend on
 
     @property
     def is_rendered(self) -> bool:

@@ -129,8 +129,7 @@ class TurnPanes(Vertical):
         self._marks: dict[tuple[ItemView, TextStream], int] = {}
         self._finished: set[ItemView] = set()
         self._output_chunks_read = 0
-        self._room = 0
-        """Rows for all panes; 0 before the first layout."""
+        self._room = 0  # rows for all panes; 0 before the first layout
         self._latest_call: ItemView | None = None
         """The call whose arguments are the last in their pane."""
         self._arguments_on_card = False

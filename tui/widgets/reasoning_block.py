@@ -51,8 +51,7 @@ class ReasoningBlock(Guarded, Foldable, Vertical):
         self.item = item
         self._chunks_read = 0
         self._now = 0.0
-        self._stream: TextStream | None = None
-        """The text; None while it is collapsed."""
+        self._stream: TextStream | None = None  # the text; None while it is collapsed
 
     def on_mount(self) -> None:
         self.follow()

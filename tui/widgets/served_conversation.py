@@ -22,8 +22,7 @@ class ServedConversation:
         self.in_view = asyncio.Event()
         self.title = ""
         """The first prompt, on one line."""
-        self._streaming: list[TurnView] = []
-        """Turns whose widgets are not up to date yet."""
+        self._streaming: list[TurnView] = []  # turns whose widgets are not up to date yet
         self._mounted: list[TurnView] = []
         """The turns that have widgets, also where ``add_turn(restart=True)`` has dropped them."""
         self._mount_lock = asyncio.Lock()

@@ -53,10 +53,8 @@ class TokenBrowser(TextStream):
         self.cursor: int | None = None
         """The number of the token that the cursor is on, from 0; None: there is no cursor."""
         self.follows_last = False
-        self._goal: int | None = None
-        """The cell that ↑ and ↓ keep to."""
-        self._marks: dict[int, int] = {}
-        """By what ``mark`` returned: how many tokens there were."""
+        self._goal: int | None = None  # the cell that ↑ and ↓ keep to
+        self._marks: dict[int, int] = {}  # by what ``mark`` returned: how many tokens there were
 
     @property
     def token_count(self) -> int:

@@ -86,11 +86,9 @@ class TokenPanel(Guarded, Container):
         others = Container(self._head, self.alternatives, classes="others")
         super().__init__(self._title_bar, self._facts_text, others)
         self._title = self._kind = ""
-        self._facts: dict[str, str] = {}
-        """Facts of the token that need no further computation."""
+        self._facts: dict[str, str] = {}  # facts of the token that need no further computation
         self.choices: TokenChoices | None = None
-        self._state = ""
-        """Why the probabilities are not known."""
+        self._state = ""  # why the probabilities are not known
         self._texts: dict[int, bytes] = {}
         self._is_small = False
 

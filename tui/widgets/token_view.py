@@ -84,8 +84,7 @@ class TokenWriter:
         self._events_read = 0
         self._turn_mark = self._generation_mark = 0
         """Where the first and the last generation begin in the stream."""
-        self._opening: list[int] = []
-        """The generation prompt of the last one."""
+        self._opening: list[int] = []  # the generation prompt of the last one
         self._renderer: TokenTextRenderer | None = None
         """Renders that generation; None before the first."""
         self._repairs: defaultdict[int, list[str]] = defaultdict(list)

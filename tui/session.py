@@ -56,8 +56,7 @@ class Session:
         replay: float | None = None,
         first_prompt: str = "",
     ) -> None:
-        """``resume``: a conversation's id, or empty: a list. ``serving``: an HTTP server in the same
-        event loop. ``replay``: play the conversation first, at this speed."""
+        """``resume``: an id; empty: a list. ``replay``: play the conversation first, at this speed."""
         self.launch, self.serving, self.first_prompt = launch, serving, first_prompt
         self._continue_latest, self._resume = continue_latest, resume
         self.replay_speed = replay

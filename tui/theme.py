@@ -53,8 +53,7 @@ def _read_table() -> list[Theme]:
 
 
 DARK, LIGHT, CONTRAST, ANSI = THEMES = _read_table()
-"""The app's own themes, in the order in which F4 goes through them. ``ansi`` uses the terminal's own
-sixteen colours; it is the theme where NO_COLOR is set."""
+"""In the order in which F4 goes through them. ``ansi`` has the terminal's colours, for NO_COLOR too."""
 DEFAULT_VARIABLES = {
     "rule": "#808080 60%",
     "chance-blue": "#4a90d9",

@@ -112,8 +112,7 @@ class WrittenTurn:
     async def settings(
         self, number: int
     ) -> tuple[Sampling, Constraint | Literal["unknown"] | None]:
-        """Return a generation's sampling and a new constraint; for a turn that did not run here, the
-        next one's sampling, and that the constraint is not known."""
+        """A generation's sampling and new constraint; of another run's turn the next one's, unknown."""
         session = self._session
         settings = session.turn_settings.get(self.stored.response.id)
         if settings is None:

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
 
 async def compare(app: CommandContext, values: str) -> None:
-    """Answer the last prompt once more with other settings, and show both answers. ``values``: a model,
-    ``effort=LEVEL``, what ``/sampling`` takes; empty: offer efforts. Raises UserError."""
+    """Answer the last prompt again. ``values``: model, ``effort=…``, sampling; empty: offer efforts."""
     from agent.store.conversations import StoreError
     from tui.screens.compare import CompareScreen
 

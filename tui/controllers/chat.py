@@ -32,8 +32,7 @@ CLOSING_SECONDS = 1.0
 
 
 class BackgroundWork:
-    """Runs the work of commands and screens outside of the app's message loop; Esc cancels it.
-    ``on_end`` is awaited after each piece."""
+    """Runs the work of commands and screens outside of the message loop, until Esc; then ``on_end``."""
 
     def __init__(self, app: AppContext, on_end: Callable[[], Awaitable[None]]) -> None:
         self._app, self._on_end = app, on_end
@@ -256,8 +255,7 @@ class ChatController:
             self.shell.start(command)
 
     async def ask(self, text: str, begin: Begin | None = None, *, in_branch: bool = False) -> None:
-        """Start a turn; no other may be running. ``begin``: what its answer begins with. ``in_branch``:
-        it is the first one of a branch; if it fails at once, its prompt can be edited."""
+        """Start a turn; no other may run. ``in_branch``: if it fails, its prompt can be edited."""
         from tui.state.turn_view import TurnView
 
         app, cards = self._app, self.cards

@@ -119,8 +119,7 @@ def render_markdown(text: str, width: int, styles: TextStyles) -> list[RenderedR
 def render_with_cell_widths(
     text: str, width: int, styles: TextStyles, cell_widths: Sequence[int] = ()
 ) -> tuple[list[RenderedRow], tuple[int, ...]]:
-    """As `render_markdown`, with the column widths of the first table. ``cell_widths``: its columns are
-    at least that wide, like those of the table whose end it is."""
+    """As `render_markdown`, with the columns of the first table, no narrower than ``cell_widths``."""
     rich_styles = {
         "markdown.code": styles["code"],
         "markdown.block_quote": styles["quote"],

@@ -87,8 +87,7 @@ class ContextScreen(ListScreen[None]):
         prompts: Mapping[int, str],
         on_change: Callable[[], None],
     ) -> None:
-        """``seen``: `read_row_state` before it was measured. ``prompts``: of turns, by their first
-        entry. ``on_change``: called after each change of the prompt."""
+        """``seen``: `read_row_state` before it was measured. ``prompts``: of turns, by first entry."""
         super().__init__()
         self._prompt, self._prompts, self._on_change = prompt, prompts, on_change
         self._measured = measured

@@ -18,8 +18,7 @@ DETAILS_DELAY_SECONDS = 0.06
 
 
 class ListScreen(GuardedScreen[Result]):
-    """Shows rows and, next to them, the details of the highlighted one. Subclasses define
-    ``make_rows``, ``row_details`` and ``choose_row``, and call ``refresh_rows`` when rows change."""
+    """Shows rows, and the details of one; subclasses call ``refresh_rows`` when rows change."""
 
     HEADING: ClassVar[str]
     KEY_HINT: ClassVar[str]

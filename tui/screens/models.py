@@ -38,8 +38,7 @@ class ModelsScreen(ListScreen[ModelAction]):
         on_action: Callable[[ModelAction], None],
         describe: Callable[[ModelRow], Sequence[tuple[str, str]]] = lambda row: (),
     ) -> None:
-        """``rows``: what ``list_models`` returned last. ``on_action`` gets actions that leave the
-        screen open. ``describe`` returns labels and texts, in a thread; it may raise AgentError."""
+        """``on_action``: what leaves it open. ``describe``: in a thread; may raise AgentError."""
         super().__init__()
         self._list_models, self._downloads = list_models, downloads
         self._running_model, self._on_action = running_model, on_action

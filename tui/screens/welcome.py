@@ -29,8 +29,7 @@ INTRODUCTION = (
 
 
 def _offer(id: str, text: str, details: str = "") -> Option:
-    """One choice of the dialog. ``id``: ``ask PROMPT``, ``run NAME``, ``pull NAME``, ``models``,
-    ``import``; empty: change nothing. ``details``: its costs, shown below that line."""
+    """``id``: ``ask PROMPT``, ``run NAME``, ``pull NAME``, ``models``, ``import``; empty: no change."""
     label = Content(display_text(text))
     if details:
         label = Content.assemble(label, "\n", (display_text(details), "$text-muted"))

@@ -72,9 +72,8 @@ class TokenTextRenderer:
 def colour_texts(
     items: Sequence[ev.Item], pieces: Sequence[tuple[bytes, float | None]]
 ) -> tuple[dict[str, list[StyledRun]], str]:
-    """Colour the texts of reasoning and messages, by the ids of their items, and count the surprising
-    tokens (empty: there are none). ``pieces``: the bytes of the turn's tokens, in order, with their
-    probabilities (None: not known)."""
+    """Colour the texts of reasoning and messages, by item id, and note the share of surprising tokens.
+    ``pieces``: the bytes of the turn's tokens, in order, with their probabilities (None: not known)."""
     runs: dict[str, list[StyledRun]] = {}
     tokens = surprising = 0
     written = b"".join(raw for raw, _ in pieces)

@@ -25,8 +25,7 @@ class FileIndex:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._listings: dict[str | None, tuple[float, list[tuple[str, str]]]] = {}
-        """By the folder of a path that was typed, None for those below the root: when it was listed,
-        and each path in lower case and as it is."""
+        """By a typed folder, None the root: when it was listed, its paths in lower case and as is."""
 
     def is_stale(self, typed: str) -> bool:
         """Whether what ``typed`` may mean has to be listed again; a former list may be there."""
@@ -44,9 +43,8 @@ class FileIndex:
         self._listings[folder] = time.monotonic(), [(path.lower(), path) for path in paths]
 
     def search(self, typed: str, limit: int) -> list[str]:
-        """Return at most ``limit`` paths that ``typed`` may mean, the best first: file names that begin
-        with it, then those that contain it, then paths with its characters in order; shorter ones
-        first. Paths with ``/``, ``~`` or ``../`` first are completed from their folder."""
+        """Return at most ``limit`` paths that ``typed`` may mean, the best first: names that begin with
+        it or contain it, then paths with its characters in order; shorter ones first."""
         folder = folder_of(typed)
         _, paths = self._listings.get(folder, (0.0, []))
         if folder is not None:

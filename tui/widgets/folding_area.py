@@ -118,8 +118,7 @@ class FoldingArea(WrappedArea):
         return Selection(self._visitable(selection.start), self._visitable(selection.end))
 
     def _visitable(self, location: Location) -> Location:
-        """Return the location, or of one within a placeholder an end of it: the other end where the
-        cursor comes from one, else the nearer one."""
+        """Move a location out of a placeholder: to the other end, coming from one, or the nearer."""
         if not self._folded_texts:
             return location
         index, cursor = self._index(location), self._index(self.cursor_location)

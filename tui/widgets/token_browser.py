@@ -202,8 +202,7 @@ class TokenBrowser(TextStream):
         return self._token_at((line, column))
 
     def _token_at(self, position: Position) -> int:
-        """The token that has the character at a position, or the last one before it; of several
-        that make up the character the first. 0 where none is before it."""
+        """The token with the character at a position (of several the first), or the last before it."""
         number = max(0, bisect_right(self._tokens, position, key=itemgetter(0)) - 1)
         while number and self._tokens[number - 1][0] == self._tokens[number][0]:
             number -= 1

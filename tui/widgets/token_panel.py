@@ -97,8 +97,7 @@ class TokenPanel(Guarded, Container):
         return self.choices is not None and bool(self.choices.alternatives)
 
     def show_token(self, token: int, raw: bytes, number: int, kind: str, state: str) -> None:
-        """Show a token as long as its probabilities are not known. ``number``: of all that the model
-        has read, from 0. ``kind``: generated or prompt. ``state``: why they are not known."""
+        """``number``: of all that was read, from 0. ``state``: why probabilities are not known."""
         self._title, self._kind, self.choices = f"Token {number + 1:,}", kind, None
         self._facts = {"id": f"{token}", "text": quoted(raw), "bytes": listed_bytes(raw)}
         self.show_state(state)

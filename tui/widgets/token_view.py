@@ -302,8 +302,7 @@ class TokenView(Guarded, Vertical):
         self.writer = TokenWriter(self._stream)
         self._rest_timer: Timer | None = None
         self._awaited: tuple[Sequence[int], RunningTurn | None, RunningTurn | None] | None = None
-        """The ids that the next turn begins with, whose last token gets the cursor; the turn before it;
-        that turn once it has begun."""
+        """Ids with which the next turn begins, the turn before it, and that turn once it has begun."""
         self._state = self._title = ""
 
     # --- tokens ---
@@ -311,8 +310,7 @@ class TokenView(Guarded, Vertical):
     def follow(
         self, turn: RunningTurn | None, conversation: Conversation, form: Format | None
     ) -> None:
-        """Show what came since the last call; begin again for another turn or conversation. The latter
-        is shown without a turn that generates. ``form``: None: no model is loaded."""
+        """Show what came since the last call, or begin again. ``form``: None: no model is loaded."""
         if not self.display or form is None:
             self._update_title("the model is not loaded yet" if form is None else "")
             return

@@ -169,8 +169,7 @@ class Transcript(VirtualScroll):
             message.pick()
 
     async def reveal(self, turn: TurnView, item: ItemView | None) -> list[Widget]:
-        """Mount and expand an item, or with None the prompt; return the widgets with its text. Panes
-        become items; scrolls only to what was not mounted."""
+        """Mount and expand an item, or with None the prompt; return the widgets with its text."""
         from tui.widgets.text_stream import TextStream  # as in add_turn
 
         if turn not in self.turns:

@@ -102,9 +102,8 @@ class VirtualEntry:
 def visible_range(
     heights: Sequence[int], mounted: range, top: float, viewport_height: int, max_new: int = 1
 ) -> range:
-    """The indexes of the entries to mount next. ``heights``: rows of each. ``mounted``: those with
-    widgets. ``top``: first row of the viewport. At most ``max_new`` are added; after a jump the range
-    starts again at the viewport."""
+    """The entries to mount next, at most ``max_new`` more; after a jump they start at the viewport.
+    ``heights``: rows of each. ``top``: first row of the viewport."""
     ends = list(accumulate(heights))
 
     def at(row: float) -> int:

@@ -2,7 +2,7 @@
 the parameter ``launch: LaunchOptions`` of a command with `takes_launch_options`."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from functools import wraps
 from pathlib import Path
@@ -156,23 +156,20 @@ _LAST_OPTIONS = ("log_level", "trace")
 """They end the help of every command; the others are where ``launch`` is declared."""
 
 
-def launch_parameters() -> list[inspect.Parameter]:
-    types, parameters = get_type_hints(LaunchOptions), []
+def launch_parameters() -> Iterator[inspect.Parameter]:
+    types = get_type_hints(LaunchOptions)
     for field in fields(LaunchOptions):
         kind, default = types[field.name], field.default
         if get_origin(kind) is tuple:
             kind, default = list[get_args(kind)[0]] | None, None  # type: ignore[misc]
         elif field.name == "trust_project":
             kind = bool  # the digest comes from elsewhere
-        parameters.append(
-            inspect.Parameter(
-                field.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=default,
-                annotation=Annotated[kind, _OPTIONS[field.name]],
-            )
+        yield inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=default,
+            annotation=Annotated[kind, _OPTIONS[field.name]],
         )
-    return parameters
 
 
 def takes_launch_options(command: Callable[..., None]) -> Callable[..., None]:

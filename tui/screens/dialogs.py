@@ -1,7 +1,7 @@
 """The dialogs: a question, one line of text, a text of several lines, the values of a setting."""
 
 from collections.abc import Callable, Iterable
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -11,13 +11,11 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from agent.errors import UserError
-from tui.guarded import GuardedDialog
+from tui.guarded import GuardedDialog, Result
 from tui.keymap import KeymapApp, bind
 from tui.state.command import CompletionItem
 from tui.util.format import display_text
 from tui.widgets.folding_area import WrappedArea
-
-Result = TypeVar("Result")
 
 
 class ConfirmDialog(GuardedDialog[bool]):

@@ -1,7 +1,7 @@
 """The base of the screens of conversations, models and servers: a searchable list with details."""
 
 from collections.abc import Sequence
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -10,9 +10,8 @@ from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from tui.guarded import GuardedScreen
+from tui.guarded import GuardedScreen, Result
 
-Result = TypeVar("Result")
 DETAILS_DELAY_SECONDS = 0.06
 """Time on a row before its details are shown: a held arrow key passes most rows."""
 

@@ -278,7 +278,6 @@ class AgentApp(Guarded, CommandContext):
             yield SystemCommand(title, "", partial(self._choose_command, command))
 
     def _choose_command(self, command: Command) -> None:
-        """Run a command; one that needs an argument is put into the prompt instead."""
         if command.arguments and not command.arguments.startswith("["):
             self.prompt.replace_with(f"/{command.name} ")
         else:

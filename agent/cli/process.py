@@ -76,7 +76,6 @@ def _print_resume_hint(began: float) -> None:
 
 
 def _require_files() -> None:
-    """Raise UserError if the limit of open files is too low for asyncio to start."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= files < MIN_FILES:
         raise UserError(

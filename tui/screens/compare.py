@@ -93,7 +93,6 @@ class CompareScreen(GuardedDialog[Taken]):
 
 
 def _column_text(turn: TurnView, answer: Content) -> Content:
-    """A turn's reasoning and calls, muted, its answer, and its end if that is a failure."""
     before = [_item_text(item) for item in turn.items if item.kind != "answer"]
     waits = any(item.state == "waiting" for item in turn.items)
     after = "A call waits for your approval; Esc leads to it." if waits else turn.end_message

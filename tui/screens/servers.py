@@ -230,7 +230,6 @@ class ServersScreen(ListScreen[None]):
             self._show_login_text(name, display_text(str(error)))
 
     def _show_login_text(self, name: str, text: str) -> None:
-        """Show a login's progress: in the details, or as a notification if the screen is closed."""
         self._login_texts[name] = text
         if self.is_attached:
             self.show_details()

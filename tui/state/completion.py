@@ -112,7 +112,6 @@ class PromptCompleter:
 
 
 def _matching_choices(choices: Iterable[CompletionItem], typed: str) -> list[CompletionItem]:
-    """Filter: the choices that begin with what is typed, then those that contain it."""
     known, query = list(choices), typed.lower()
     begin = [choice for choice in known if choice.text.lower().startswith(query)]
     return (begin + [c for c in known if c not in begin and query in c.text.lower()])[:MAX_CHOICES]

@@ -143,7 +143,6 @@ class _TerminalRestorer:
 
 
 def _open_log(log: Path) -> int:
-    """Open the log file for appending, or /dev/null where that fails; return the descriptor."""
     try:
         private_files.make_folder(log.parent)
         return os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)

@@ -251,14 +251,12 @@ class PromptInput(Guarded, FoldingArea):
         return text
 
     async def action_delete_word_or_close(self) -> None:
-        """Delete the word before the cursor; in an empty prompt close the tab, as in browsers."""
         if self.text:
             self.action_delete_word_left()
         else:
             await self.run_action("screen.close_tab")
 
     async def action_delete_right_or_leave(self) -> None:
-        """Delete the character behind the cursor; in an empty prompt leave the app."""
         if self.text:
             self.action_delete_right()
         else:
@@ -349,7 +347,6 @@ class PromptInput(Guarded, FoldingArea):
             self.replace_with(text)
 
     def action_later(self) -> None:
-        """Move the cursor down; on the last line, go forward in what was sent."""
         if self.cursor_location[0] < self.document.line_count - 1:
             self.action_cursor_down()
         elif (text := self.prompt_history.go(1, self.draft)) is not None:

@@ -442,7 +442,6 @@ class TokenView(Guarded, Vertical):
             self._panel.alternatives.focus()
 
     def action_leave(self) -> None:
-        """Go back from the alternatives to the tokens, or leave these."""
         if self._panel.has_focus_within:
             self._stream.focus()
         else:

@@ -271,7 +271,6 @@ class AgentApp(Guarded, CommandContext):
         return themes.DEFAULT_VARIABLES
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """The commands of Textual's palette (Ctrl-P): the slash commands."""
         for command in self.commands.all():
             # The palette searches the title alone, so the summary is part of it.
             title = f"/{command.name}: {command.summary}"

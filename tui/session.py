@@ -162,7 +162,6 @@ class Session:
 
     @property
     def examples(self) -> tuple[str, ...]:
-        """Prompts to try; those for the demonstration tools where these run."""
         if self.launch.demo_tools:
             from tools.demo.settings import EXAMPLES
 
@@ -202,7 +201,6 @@ class Session:
             self.runtime.on_keystroke()
 
     async def find_branches(self, turn: TurnView) -> None:
-        """Set the turn's position among the branches that start where it starts."""
         if turn.start is not None:
             position, branches = await self.storage.branches_at(self.conversation, turn.start)
             turn.branch_position = (position, len(branches)) if branches else None

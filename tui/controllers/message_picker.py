@@ -25,7 +25,6 @@ class MessagePicker:
             await self._pick(turns[-1])
 
     async def keep_picked(self, change: Awaitable[None]) -> None:
-        """Await a change of the transcript, and pick the picked message again after it."""
         from tui.widgets.user_message import UserMessage
 
         focused = self._app.focused

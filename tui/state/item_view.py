@@ -93,7 +93,6 @@ class ItemView:
 
     @property
     def displayed_markdown(self) -> str:
-        """The Markdown of a message, with its citations as links once it is complete."""
         return self.markdown or self.final_text or str(self.text)
 
     @property
@@ -102,7 +101,6 @@ class ItemView:
 
     @property
     def card_open(self) -> bool:
-        """Whether an approval card is open that shows all of the arguments."""
         return self.card_has_arguments and self.state == "waiting"
 
 

@@ -23,7 +23,6 @@ class ShellRun:
 
     @classmethod
     def from_attachment(cls, attachment: Attachment) -> Self:
-        """Make it of what was sent with a stored prompt."""
         run = cls(attachment.source)
         text, _, outcome = attachment.text.rpartition("\n")
         run.add(text.encode())
@@ -52,6 +51,5 @@ class ShellRun:
 
     @property
     def attachment(self) -> str:
-        """The block that takes it to the model."""
         text = "\n".join(filter(None, (self.text, f"[{self.outcome}]")))
         return format_attachment(self.command, text, "command")

@@ -64,7 +64,6 @@ def attached_files(text: str) -> list[tuple[str, int]]:
 
 
 def command_outputs(text: str) -> str:
-    """Return the blocks of a prompt that hold outputs of the person's commands."""
     return "".join(
         format_attachment(attached.source, attached.text, attached.kind)
         for attached in split_attachments(text)[1]

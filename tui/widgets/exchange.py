@@ -73,7 +73,6 @@ class ExchangeEntries:
             self._prompt.widget.set_class(panes, "-live")
 
     def entry_of(self, item: ItemView | None) -> VirtualEntry:
-        """Return the entry of an item, or with None of the prompt, in the view without panes."""
         return self._prompt if item is None else self.items[item]
 
     def follow(self) -> None:

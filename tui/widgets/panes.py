@@ -175,7 +175,6 @@ class TurnPanes(Vertical):
 
     @property
     def is_read(self) -> bool:
-        """Whether the person reads in a pane: it has the focus, or is scrolled away from its end."""
         return self.has_focus_within or self.is_scrolled_away
 
     @property

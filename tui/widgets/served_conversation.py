@@ -29,7 +29,6 @@ class ServedConversation:
 
     @property
     def state(self) -> TabState:
-        """Whether a turn is running, or else how the latest one ended."""
         if any(view.running for view in self.turn_views):
             return "running"
         return "done" if self.turn_views[-1].status == "completed" else "failed"

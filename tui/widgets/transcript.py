@@ -186,7 +186,6 @@ class Transcript(VirtualScroll):
 
     @property
     def is_scrolled_away(self) -> bool:
-        """Whether the transcript, or a pane of its newest turn, is scrolled away from its end."""
         newest = self.newest_exchange
         return (self._anchored and self._anchor_released) or (
             newest is not None and newest.is_scrolled_away

@@ -72,7 +72,6 @@ class UserMessage(Guarded, Foldable, Static):
             row += len(ends)
 
     def pick(self) -> None:
-        """Take the focus, so that the next key is for this message."""
         self.can_focus = True
         self.add_class("-picked")
         self.screen.set_focus(self, scroll_visible=False)  # at once, before the next key

@@ -249,7 +249,6 @@ class VirtualScroll(Guarded, VerticalScroll, can_focus=False):
         return wanted
 
     def entry_height(self, entry: VirtualEntry) -> int:
-        """Return the height of an entry, updated from the last layout if it has a widget."""
         if entry.widget is not None and not entry.widget.display:
             entry.height = 0
         elif entry.widget in self._regions:

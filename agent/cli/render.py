@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TextIO
 
 from agent import events as ev
@@ -35,6 +35,24 @@ class Renderer:
     def flush(self) -> None:
         self._out.flush()
 
+    def _sentences(self, event: ev.Event, *, quiet: bool = False) -> Iterator[tuple[str, str]]:
+        """The event's sentences about the turn, with styles. ``quiet``: notices are not shown."""
+        match event:
+            case ev.AgentFileChanges(item_id=item_id):
+                self._changes[item_id] = event.summary
+            case ev.AgentNotice(level=level, message=message):
+                self._warning = message if level == "warning" else self._warning
+                yield message, "dim" if level == "info" else "yellow"
+            case ev.AgentStart(mcp_servers=servers):
+                yield from ((line, "yellow") for line in absent_servers(servers))
+            case ev.ResponseFailed(response=response) if response.error:
+                yield response.error.message, "red"
+            case ev.ResponseIncomplete(response=response):
+                if response.status == "cancelled" and self._warning != TIMED_OUT:
+                    yield INTERRUPTED, "yellow"
+                elif quiet or not self._warning:
+                    yield self._warning or CUT_OFF, "yellow"
+
 
 class JsonLinesRenderer(Renderer):
     """Writes every event as one line of JSON, but those of tokens: --dump-tokens asked for them."""
@@ -62,13 +80,6 @@ class PlainRenderer(Renderer):
                 self._out.write(self._sanitize(delta))
             case ev.OutputTextDone(item_id=item_id) if item_id in self._final_items:
                 self._out.write("\n")
-            case ev.ResponseFailed(response=response) if response.error:
-                self._print_activity(f"agent: {response.error.message}", always=True)
-            case ev.ResponseIncomplete(response=response):
-                if response.status == "cancelled" and self._warning != TIMED_OUT:
-                    self._print_activity(f"agent: {INTERRUPTED}", always=True)
-                elif self._activity is None or not self._warning:
-                    self._print_activity(f"agent: {self._warning or CUT_OFF}", always=True)
             case ev.OutputItemDone(item=ev.McpCallItem() as call):
                 self._print_activity(
                     f"{call.server_label}.{call.name} {call.arguments} → {summarize_call(call)}",
@@ -78,14 +89,10 @@ class PlainRenderer(Renderer):
                     self._print_activity(f"  {line}")
             case ev.AgentApprovalResolved(item_id=item_id, decision="refused"):
                 self._refused.add(item_id)
-            case ev.AgentFileChanges(item_id=item_id):
-                self._changes[item_id] = event.summary
-            case ev.AgentNotice(level=level, message=message):
-                self._warning = message if level == "warning" else self._warning
-                self._print_activity(f"agent: {message}")
-            case ev.AgentStart(mcp_servers=servers):
-                for line in absent_servers(servers):
-                    self._print_activity(f"agent: {line}", always=True)
+            case _:
+                is_notice = isinstance(event, ev.AgentNotice)
+                for sentence, _ in self._sentences(event, quiet=self._activity is None):
+                    self._print_activity(f"agent: {sentence}", always=not is_notice)
 
     def _print_activity(self, line: str, always: bool = False) -> None:
         target = self._activity or (sys.stderr if always else None)
@@ -142,32 +149,15 @@ class TerminalRenderer(Renderer):
                 self._open_item(item)
             case ev.OutputItemDone(item=item):
                 self._close_item(item)
-            case _:
-                self._show_agent_event(event)
-
-    def _show_agent_event(self, event: ev.Event) -> None:
-        match event:
-            case ev.AgentFileChanges(item_id=item_id):
-                self._changes[item_id] = event.summary
             case ev.AgentApprovalResolved(decision="refused", by=by):
                 self._write_line(f"  refused ({by})", "yellow")
-            case ev.AgentNotice(level=level, message=message):
-                self._warning = message if level == "warning" else self._warning
-                self._write_line(message, "dim" if level == "info" else "yellow")
-            case ev.AgentStart(mcp_servers=servers):
-                for line in absent_servers(servers):
-                    self._write_line(line, "yellow")
             case ev.AgentStats() as stats:
                 speed = f" · {stats.tokens_per_second:.0f} tokens/s"
                 is_sure = stats.output_tokens >= ev.MIN_SPEED_TOKENS
                 self._write_line(f"{stats.output_tokens} tokens{speed if is_sure else ''}", "dim")
-            case ev.ResponseFailed(response=response) if response.error:
-                self._write_line(response.error.message, "red")
-            case ev.ResponseIncomplete(response=response):
-                if response.status == "cancelled" and self._warning != TIMED_OUT:
-                    self._write_line(INTERRUPTED, "yellow")
-                elif not self._warning:
-                    self._write_line(CUT_OFF, "yellow")
+            case _:
+                for sentence, style in self._sentences(event):
+                    self._write_line(sentence, style)
 
     def _open_item(self, item: ev.Item) -> None:
         match item:

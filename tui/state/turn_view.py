@@ -117,11 +117,6 @@ class TurnView:
                 self._end(event.response)
             case ev.AgentStats(tokens_per_second=speed, output_tokens=tokens):
                 self._set_speed(speed, tokens)
-            case _:
-                self._apply_agent_event(event)
-
-    def _apply_agent_event(self, event: ev.Event) -> None:
-        match event:
             case ev.AgentStart(model=model, context_length=length, mcp_servers=servers):
                 self.model, self.context_length = display_text(model), length
                 self.servers = servers

@@ -120,8 +120,8 @@ class QueueBar(Static):
 class PromptHints:
     """Chooses the hint: what the keys mean now, unless there is something else to say."""
 
-    def __init__(self, key_bindings: KeyBindings, show: Callable[[str], None]) -> None:
-        """``show``: called with the hint whenever it may have changed."""
+    def __init__(self, key_bindings: KeyBindings, area: FoldingArea) -> None:
+        """``area``: shows the hint in its lower edge."""
         label = key_bindings.label
         self._idle = f"Enter sends · {label('newline')} new line · Esc stops · {label('help')} help"
         now = f"{label('steer')} sends now · {label('answer')} answers now"
@@ -129,7 +129,7 @@ class PromptHints:
         self._scrolled = f"scrolled up · {label('scroll_bottom')} returns to the end"
         self._text = self._tab = ""
         self._is_busy = self._is_scrolled = False
-        self._show = show
+        self._area = area
         self._update()
 
     def show(self, text: str = "") -> None:
@@ -152,7 +152,8 @@ class PromptHints:
 
     def _update(self) -> None:
         default = self._tab or (self._busy if self._is_busy else self._idle)
-        self._show(self._text or (self._scrolled if self._is_scrolled else default))
+        hint = self._text or (self._scrolled if self._is_scrolled else default)
+        self._area.border_subtitle = Content(hint)
 
 
 class PromptInput(Guarded, FoldingArea):
@@ -219,7 +220,7 @@ class PromptInput(Guarded, FoldingArea):
         """Whether a text was taken to be sent, whatever has become of it."""
         self._has_queued = has_queued
         self._apply_keymap(key_bindings.chosen)
-        self.hints = PromptHints(key_bindings, self._show_hint)
+        self.hints = PromptHints(key_bindings, self)
 
     def _apply_keymap(self, keymap: Mapping[str, str]) -> None:
         """Bind the person's keys, for `_on_key` looks up no others; those of the app go first."""
@@ -261,9 +262,6 @@ class PromptInput(Guarded, FoldingArea):
             self.action_delete_right()
         else:
             await self.run_action("app.leave_if_repeated")
-
-    def _show_hint(self, text: str) -> None:
-        self.border_subtitle = Content(text)
 
     def replace_with(self, text: str) -> None:
         """Replace the prompt, which undoing brings back; a text too long to be edited is folded."""

@@ -82,10 +82,8 @@ def _read_answer(answer: str) -> dict[str, Any] | str:
 
 async def _confirm(question: str, content: dict[str, Any] | None = None) -> ElicitationResult:
     """Ask for yes or no; raises EOFError at the end of the input."""
-    typed = await _read_line(f"  {question}[y/N] ")
-    if typed.lower() in ("y", "yes"):
-        return ElicitationResult("accept", content)
-    return ElicitationResult("decline")
+    agrees = (await _read_line(f"  {question}[y/N] ")).lower() in ("y", "yes")
+    return ElicitationResult("accept", content) if agrees else ElicitationResult("decline")
 
 
 async def _ask(form: Form) -> ElicitationResult:

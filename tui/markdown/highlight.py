@@ -6,6 +6,7 @@ import functools
 import json
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tui.util.format import INSET, StyledRun, display_text
@@ -77,13 +78,10 @@ class ArgumentStream:
 def format_arguments(text: str, tool: str = "") -> list[StyledRun]:
     """Format the arguments of a call, JSON or any text: a single code argument as code, a long object
     on several lines, multi-line strings as quoted text. ``tool``: ``server · tool``."""
-    try:
-        value = json.loads(text)
-        if not isinstance(value, dict):
-            return [(text, "")]
-        return _format_object(value, _tool_language(tool))
-    except (ValueError, RecursionError):
-        return [(text, "")]
+    with suppress(ValueError, RecursionError):
+        if isinstance(value := json.loads(text), dict):
+            return _format_object(value, _tool_language(tool))
+    return [(text, "")]
 
 
 def format_preview(text: str, tool: str = "") -> list[StyledRun]:
@@ -189,10 +187,9 @@ def _lexer(language: str) -> Lexer | None:
     from pygments.lexers import get_lexer_by_name  # type: ignore[import-untyped]
     from pygments.util import ClassNotFound  # type: ignore[import-untyped]
 
-    try:
+    with suppress(ClassNotFound):
         return get_lexer_by_name(language, stripnl=False, ensurenl=False)
-    except ClassNotFound:
-        return None
+    return None
 
 
 def _token_style(token_type: str) -> str:

@@ -22,15 +22,12 @@ class WelcomeBanner(Static):
 
     def __init__(self) -> None:
         super().__init__("", markup=False)
-        self._lines = ["Starting …"]
 
     def on_mount(self) -> None:
-        self.show_lines()
+        self.show_lines("Starting …")
 
-    def show_lines(self, *lines: str) -> None:
-        """Show these lines, the first next to the program's name; without any, the former ones."""
-        self._lines = list(lines) or self._lines
-        first, *more = self._lines
+    def show_lines(self, first: str, *more: str) -> None:
+        """Show these lines, the first next to the program's name."""
         parts: list[Content | tuple[str, str]] = [("agent  ", "bold $accent"), Content(first)]
         parts += [Content(f"\n{line}") for line in more]
         key = self.app.key_bindings.label

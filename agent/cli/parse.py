@@ -91,7 +91,7 @@ def parse_ids(parser: protocol.Parser, ids: list[int]) -> dict[str, Any]:
     texts: list[str] = []
     for piece in [*parser.feed(ids), *parser.finish()]:
         match piece:
-            case protocol.Opened():
+            case protocol.Opened() | protocol.Stop():
                 segments.append(_segment(piece))
                 texts = []
             case protocol.Delta(text):
@@ -100,8 +100,6 @@ def parse_ids(parser: protocol.Parser, ids: list[int]) -> dict[str, Any]:
                 segments[-1].update(text="".join(texts), complete=complete)
             case protocol.Repair(rule, at, text):
                 repairs.append({"rule": rule, "at": at, "text": text})
-            case protocol.Stop():
-                segments.append(_segment(piece))
     return {"segments": segments, "repairs": repairs}
 
 

@@ -143,8 +143,6 @@ class Navigator:
                 case ["import"]:
                     await self.open("import_servers")
 
-        if app.screen is not app.default_screen:
-            return
         # A prompt that was just sent is no longer in the input, and not a turn yet.
         has_begun = app.prompt.has_sent or app.prompt.text or app.queue.prompts
         if has_begun or self._app.own_turn.view is not None:

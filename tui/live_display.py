@@ -36,7 +36,6 @@ class LiveDisplay:
         # Attributes instead of queries: while the app closes they are on no screen any more.
         self.transcript = Transcript(id="chat")
         self.token_view: TokenView | None = None
-        """None: it was not opened yet."""
         self.status_line = StatusLine(tab_key)
         self.tab: ServedConversation | None = None
         """The tab on the screen; None while the person's own conversation is."""

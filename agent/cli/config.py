@@ -32,7 +32,6 @@ from agent.util.sanitize import echo, sanitize
 
 app = typer.Typer(rich_markup_mode=None)
 FALLBACK_EDITORS = ("nano", "vi")
-"""Tried where neither VISUAL nor EDITOR is set."""
 
 
 @app.command(epilog="Example: agent config show --json | jq '.effort'")

@@ -26,7 +26,6 @@ class FormAnswers:
         self._answers = [_read_answer(answer) for answer in answers]
         self._asks = not answers
         self.problem: str | None = None
-        """The error of an answer of ``--answer``."""
 
     async def answer(self, question: ElicitationRequest) -> ElicitationResult:
         echo(f"{question.server} asks: {question.message}", file=sys.stderr)

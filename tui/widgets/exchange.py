@@ -38,9 +38,7 @@ class ExchangeEntries:
         self._panes = VirtualEntry(lambda: TurnPanes(turn))
         self._footer = VirtualEntry(lambda: TurnFooter(turn, below_panes=self.shows_panes), 2)
         self.times: VirtualEntry | None = None
-        """Where the turn's time went, once the person asked for it."""
         self.items: dict[ItemView, VirtualEntry] = {}
-        """The entries of its items, in the view without panes."""
         self._growing: list[ItemView] = []
         self.rendered: dict[ItemView, AssistantMessage] = {}
         """The messages of panes that were removed, for the widgets that take their place."""

@@ -207,7 +207,6 @@ class PromptInput(Guarded, FoldingArea):
         super().__init__(placeholder="Ask something")
         self.prompt_history = history
         self.completer: PromptCompleter | None = None
-        """Set once the commands are known."""
         self._blank_added_at: tuple[int, int] | None = None
         """Behind the blank of a completion, which people type too."""
         self.completion_menu = CompletionMenu()

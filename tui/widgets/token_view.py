@@ -86,7 +86,6 @@ class TokenWriter:
         """Where the first and the last generation begin in the stream."""
         self._opening: list[int] = []  # the generation prompt of the last one
         self._renderer: TokenTextRenderer | None = None
-        """Renders that generation; None before the first."""
         self._repairs: defaultdict[int, list[str]] = defaultdict(list)
         """Names of the repair rules applied in that generation, by the index of the token."""
         self._coloured: tuple[RunningTurn | None, Sequence[Sequence[float]]] = (None, ())

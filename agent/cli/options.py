@@ -8,7 +8,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-import typer
+from typer import Option
 
 from agent.cli.completion import complete_approve, complete_model, complete_session, complete_tools
 from agent.config.launch import LaunchOptions
@@ -25,26 +25,24 @@ def expand(value: Path | list[Path] | None) -> Path | list[Path] | None:
 
 def flag(*names: str, help: str) -> Any:
     """An option without a value, False where it is not passed."""
-    return typer.Option(False, *names, help=help)
+    return Option(False, *names, help=help)
 
 
 ResumeOption = Annotated[
     str | None,
-    typer.Option(
+    Option(
         metavar="ID",
         help="Continue this conversation; in the app, without ID, choose one.",
         autocompletion=complete_session,
     ),
 ]
 HostOption = Annotated[
-    str, typer.Option(help="Address to listen on; beyond loopback only with --api-key.")
+    str, Option(help="Address to listen on; beyond loopback only with --api-key.")
 ]
-PortOption = Annotated[
-    int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free one.")
-]
+PortOption = Annotated[int, Option(min=0, max=65535, help="Port to listen on; 0: any free one.")]
 ParallelOption = Annotated[
     int | None,
-    typer.Option(
+    Option(
         min=1,
         max=MAX_SEQUENCES,
         metavar="N",
@@ -53,95 +51,88 @@ ParallelOption = Annotated[
 ]
 KeysOption = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         metavar="KEY",
         envvar="AGENT_API_KEY",
         help="Key that clients must send (repeatable: each has its own files and conversations).",
     ),
 ]
 OriginOption = Annotated[
-    list[str] | None,
-    typer.Option(metavar="ORIGIN", help="Allow web pages of this origin (repeatable)."),
+    list[str] | None, Option(metavar="ORIGIN", help="Allow web pages of this origin (repeatable).")
 ]
 AliasOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME", help="Serve the model under this name too (repeatable)."),
+    Option(metavar="NAME", help="Serve the model under this name too (repeatable)."),
 ]
 
 
 _OPTIONS: dict[str, Any] = {
-    "model": typer.Option(
+    "model": Option(
         metavar="NAME|PATH", help="A model's name, or a GGUF file.", autocompletion=complete_model
     ),
-    "engine": typer.Option(
-        metavar="script:FILE", help="Scripted replies from FILE instead of a model."
-    ),
-    "effort": typer.Option(help="Reasoning effort; default: medium."),
-    "temperature": typer.Option(
-        min=0, help="Sampling temperature, 0 for greedy; default: the model's."
-    ),
-    "top_p": typer.Option(
+    "engine": Option(metavar="script:FILE", help="Scripted replies from FILE instead of a model."),
+    "effort": Option(help="Reasoning effort; default: medium."),
+    "temperature": Option(min=0, help="Sampling temperature, 0 for greedy; default: the model's."),
+    "top_p": Option(
         min=0, max=1, help="Nucleus sampling: smallest set of tokens with this total probability."
     ),
-    "top_k": typer.Option(min=0, help="Sample from the k most likely tokens (0 = all)."),
-    "min_p": typer.Option(
-        min=0, max=1, help="Drop tokens below this fraction of the top probability."
-    ),
-    "seed": typer.Option(help="Random seed, for reproducible answers."),
-    "max_output_tokens": typer.Option(
+    "top_k": Option(min=0, help="Sample from the k most likely tokens (0 = all)."),
+    "min_p": Option(min=0, max=1, help="Drop tokens below this fraction of the top probability."),
+    "seed": Option(help="Random seed, for reproducible answers."),
+    "max_output_tokens": Option(
         min=1, metavar="N", help="Maximum number of generated tokens, reasoning included."
     ),
-    "max_reasoning_tokens": typer.Option(
+    "max_reasoning_tokens": Option(
         min=0, metavar="N", help="Maximum reasoning tokens before a call or the answer; 0: none."
     ),
-    "max_tool_calls": typer.Option(min=0, metavar="N", help="Maximum number of tool calls."),
-    "context": typer.Option(
+    "max_tool_calls": Option(min=0, metavar="N", help="Maximum number of tool calls."),
+    "context": Option(
         min=256, metavar="N", help="Context length in tokens; default: models.toml's."
     ),
-    "compact": typer.Option(
+    "compact": Option(
         help="Summarise the oldest turns when the context is full; default: in the app only."
     ),
-    "own_engine": typer.Option(
+    "own_engine": Option(
         "--own-engine", help="Load the model even if another program of yours has loaded it."
     ),
-    "loop_guard": typer.Option(help="Stop a reply that repeats itself.", show_default=False),
-    "tools": typer.Option(
+    "loop_guard": Option(help="Stop a reply that repeats itself.", show_default=False),
+    "tools": Option(
         metavar="all|none|NAME,…",
         help="Tools the model may use: servers, server.tool, built-in ones (python, files, browser,"
         " shell); all: servers, python and reading files.",
         autocompletion=complete_tools,
     ),
-    "mcp_config": typer.Option(
+    "mcp_config": Option(
         callback=expand, metavar="FILE", help="JSON file with mcpServers (repeatable)."
     ),
-    "mcp": typer.Option(
+    "mcp": Option(
         metavar="'NAME=COMMAND ARGS|URL'",
         help="An MCP server, a command or an address, for this start (repeatable).",
     ),
-    "demo_tools": typer.Option(
+    "demo_tools": Option(
         "--demo-tools", help="Start demonstration MCP servers: weather, time, notes."
     ),
-    "approve": typer.Option(
+    "approve": Option(
         metavar="RULE,…|all",
         help="Run these tools without asking: server or server.tool.",
         autocompletion=complete_approve,
     ),
-    "root": typer.Option(
+    "root": Option(
         callback=expand, metavar="DIR", help="The folder that the files and shell tools see."
     ),
-    "trust_project": typer.Option(
+    "trust_project": Option(
         "--trust-project", help="Trust the servers of the folder's .mcp.json, now and later."
     ),
-    "allow_home": typer.Option(
+    "allow_home": Option(
         "--allow-home",
         help="Let commands and the files tools work in your home folder, now and later.",
     ),
-    "system": typer.Option(metavar="TEXT|@FILE", help="System instructions for the model."),
-    "project_instructions": typer.Option(
+    "system": Option(metavar="TEXT|@FILE", help="System instructions for the model."),
+    "project_instructions": Option(
         help="Read AGENTS.md files, --root's and your own; never for API clients."
     ),
-    "log_level": typer.Option(help="Level of the log file (agent doctor names it)."),
-    "trace": typer.Option(
+    "log_level": Option(help="Level of the log file (agent doctor names it)."),
+    "trace": Option(
         callback=expand,
         metavar="FILE",
         help="Write every token and event with its time, for Perfetto.",

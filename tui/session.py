@@ -282,10 +282,8 @@ class Session:
         turns = await self.storage.turns(before)
         past = [(turn.prompt, turn.response) for turn in turns]
         converted = convert_vocabulary(loaded.format, past, loaded.vocabulary, names)
-        model = self.runtime.model.name
-        await self.storage.write(
-            lambda store: store.save_converted(converted, before, turns, model)
-        )
+        name = self.runtime.model.name
+        await self.storage.write(lambda store: store.save_converted(converted, before, turns, name))
         self.conversation = converted
         self.runtime.host.builtins.end_conversation(before, converted.id)
         return (

@@ -202,9 +202,7 @@ def _command(
     client: str, fields: dict[str, Any], arguments: list[str], folder: Path
 ) -> ClientCommand:
     profile = profiles()[client]
-    environment = {
-        name: as_text(filled(value, fields)) for name, value in profile.environment.items()
-    }
+    environment = {n: as_text(filled(v, fields)) for n, v in profile.environment.items()}
     local = f"{DEFAULT_HOST},localhost"
     for name in ("NO_PROXY", "no_proxy"):  # a proxy would get what is meant for this machine
         before = os.environ.get(name)

@@ -524,9 +524,7 @@ def is_for_app(argument: str) -> bool:
     its first prompt. A word that resembles a command is a misspelled command."""
     if argument.startswith("-"):
         return argument not in PROGRAM_OPTIONS
-    callbacks = [
-        command.callback.__name__ for command in app.registered_commands if command.callback
-    ]
+    callbacks = [each.callback.__name__ for each in app.registered_commands if each.callback]
     groups = [str(group.name) for group in app.registered_groups]
     return not difflib.get_close_matches(argument, callbacks + groups)
 

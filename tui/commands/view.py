@@ -80,9 +80,7 @@ async def show_status(app: CommandContext, _: str) -> None:
 
     session = app.session
     runtime, options = session.runtime, session.options
-    tools = [
-        tool for tool in runtime.host.tools() if session.next_prompt.tool_selection.includes(tool)
-    ]
+    tools = list(filter(session.next_prompt.tool_selection.includes, runtime.host.tools()))
     servers = [
         state.name if state.status == "ready" else f"{state.name} ({state.status})"
         for state in runtime.host.server_states()

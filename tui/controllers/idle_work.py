@@ -126,6 +126,5 @@ class DraftPrefill:
         text = app.prompt.full_text
         if chat.idle and text.strip() and not text.startswith("/"):
             before = chat.editing.start if chat.editing is not None else None
-            app.session.next_prompt.prefetch(
-                text if len(text) <= MAX_DRAFT_CHARACTERS else "", before
-            )
+            draft = text if len(text) <= MAX_DRAFT_CHARACTERS else ""
+            app.session.next_prompt.prefetch(draft, before)

@@ -68,12 +68,11 @@ class MessagePicker:
         if not self._chat.idle:
             app.notify("A turn is running: switch branches when it has ended.")
             return
-        position, branches = await app.session.storage.branches_at(
-            app.session.conversation, turn.start
-        )
+        session = app.session
+        position, branches = await session.storage.branches_at(session.conversation, turn.start)
         if not branches:  # deleted meanwhile
             return
-        await app.session.open(branches[(position - 1 + by) % len(branches)])
+        await session.open(branches[(position - 1 + by) % len(branches)])
         await self._startup.show_conversation()
         if same := [other for other in app.transcript.own_turns if other.start == turn.start]:
             await self._pick(same[0])

@@ -88,9 +88,7 @@ class ServedTabs:
         self.update_bar()
 
     def _evictable(self) -> list[ServedConversation]:
-        ended = [
-            tab for tab in self.tabs if tab.state != "running" and tab is not self._app.live.tab
-        ]
+        ended = [t for t in self.tabs if t.state != "running" and t is not self._app.live.tab]
         return sorted(ended, key=lambda tab: tab.ended_at)
 
     async def show_tab(self, tab: ServedConversation | None) -> None:

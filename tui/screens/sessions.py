@@ -119,10 +119,8 @@ class SessionsScreen(ListScreen[str]):
         turns = self._turns
         if search:
             texts = [f"{turn.prompt}\n{turn.response.output_text}".lower() for turn in turns]
-            found = [
-                turn for turn, text in zip(turns, texts, strict=True) if search.lower() in text
-            ]
-            turns = found or turns
+            hits = [turn for turn, text in zip(turns, texts, strict=True) if search.lower() in text]
+            turns = hits or turns
         parts: list[Content] = []
         if len(turns) > PREVIEW_TURNS:
             earlier = f"… {len(turns) - PREVIEW_TURNS} earlier turns"

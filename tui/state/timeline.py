@@ -50,9 +50,7 @@ class Timeline:
         for at, count in self.tokens:
             # A batch was generated since the one before, unless a tool or a prefill came between.
             since = before if at - before < MAX_BATCH_SECONDS else at - SMOOTH_SECONDS
-            first, last = (
-                min(columns - 1, max(0, int(seconds / width))) for seconds in (since, at)
-            )
+            first, last = (min(columns - 1, max(0, int(end / width))) for end in (since, at))
             for column in range(first, last + 1):
                 counts[column] += count / (last + 1 - first)
             before = at

@@ -118,7 +118,7 @@ class TextEditor(GuardedDialog[Result | None]):
         self._title, self._text, self._action, self._accept = title, text, action, accept
 
     def compose(self) -> ComposeResult:
-        area = EditorArea(soft_wrap=True, show_line_numbers=False, highlight_cursor_line=False)
+        area = EditorArea(highlight_cursor_line=False)
         area.border_title = Content(self._title)
         assert isinstance(self.app, KeymapApp)
         newline = self.app.key_bindings.label("newline")

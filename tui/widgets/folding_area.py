@@ -50,13 +50,7 @@ class FoldingArea(WrappedArea):
     def __init__(self, *, placeholder: str) -> None:
         self._folded_texts: dict[str, str] = {}
         """By their placeholders, such as ``[pasted #1: 52 lines]``."""
-        super().__init__(
-            placeholder=placeholder,
-            show_line_numbers=False,
-            soft_wrap=True,
-            tab_behavior="focus",
-            highlight_cursor_line=False,
-        )
+        super().__init__(placeholder=placeholder, highlight_cursor_line=False)
 
     @property
     def full_text(self) -> str:

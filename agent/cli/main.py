@@ -262,13 +262,9 @@ def chat(
         raise UserError("--continue and --resume exclude each other.")
     require_app_terminal()
     launch = trust.confirm_folder(launch)
-    options = ServerOptions(
-        host,
-        port,
-        tuple(api_key or ()),
-        allow_origins=tuple(allow_origin or ()),
-        expose_tools=launch.tools is not None,
-    )
+    keys, origins = tuple(api_key or ()), tuple(allow_origin or ())
+    exposes = launch.tools is not None
+    options = ServerOptions(host, port, keys, allow_origins=origins, expose_tools=exposes)
     serving = _serving(launch, options) if serve else None
     code = run_app(
         launch,

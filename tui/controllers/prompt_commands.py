@@ -112,14 +112,9 @@ def _parse(name: str, source: str, text: str, *, own: bool) -> CommandFile:
     text = text.strip()
     first_line = text.partition("\n")[0].lstrip("# ")
     hint = "[ARGUMENTS]" if _PLACEHOLDER.search(text) else ""
-    return CommandFile(
-        name,
-        source,
-        text,
-        (fields.get("description") or first_line)[:MAX_SUMMARY_CHARS],
-        fields.get("argument-hint", hint)[:MAX_SUMMARY_CHARS],
-        own,
-    )
+    description = (fields.get("description") or first_line)[:MAX_SUMMARY_CHARS]
+    hint = fields.get("argument-hint", hint)[:MAX_SUMMARY_CHARS]
+    return CommandFile(name, source, text, description, hint, own)
 
 
 def add_custom_commands(

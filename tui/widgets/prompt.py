@@ -198,10 +198,7 @@ class PromptInput(Guarded, FoldingArea):
         text: str
 
     def __init__(
-        self,
-        history: PromptHistory,
-        has_queued: Callable[[], bool],
-        key_bindings: KeyBindings = KeyBindings(),
+        self, history: PromptHistory, has_queued: Callable[[], bool], key_bindings: KeyBindings
     ) -> None:
         """``has_queued`` returns whether prompts are queued: then Up recalls the latest of them."""
         super().__init__(placeholder="Ask something")

@@ -239,7 +239,6 @@ class StreamingMarkdown:
         return self._job
 
     def apply(self, job: RenderJob, result: JobResult) -> None:
-        """Show the result of a job, unless a newer job was returned or the layout has changed since."""
         if job is not self._job:
             return
         closed_rows, open_rows, prefix = result

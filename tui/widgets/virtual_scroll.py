@@ -142,7 +142,6 @@ class VirtualScroll(Guarded, VerticalScroll, can_focus=False):
         self._regions: dict[Widget, Region] = {}
         """Where the children are since the last layout, with their margins below."""
         self._top_anchor: tuple[Widget, float] | None = None
-        """The widget at the top of the viewport, and how many of its rows are above that."""
         self._fill_scheduled = False
         self._scrollbar_position = 0.0
 
@@ -300,7 +299,6 @@ class VirtualScroll(Guarded, VerticalScroll, can_focus=False):
             super()._check_anchor()
 
     def arrange(self, size: Size, optimal: bool = False) -> DockArrangeResult:
-        """Lay out the children, and scroll so that the widget at the top stays in its row."""
         result = super().arrange(size, optimal)
         self.schedule_fill()  # an anchored widget scrolls without calling watch_scroll_y
         self._regions = {
@@ -324,7 +322,6 @@ class VirtualScroll(Guarded, VerticalScroll, can_focus=False):
         return None
 
     def _set_scroll_silently(self, y: float) -> None:
-        """Scroll without watchers or another layout, as Textual does for an anchor before it paints."""
         if y != self.scroll_y:
             self.set_reactive(Widget.scroll_y, y)
             self.set_reactive(Widget.scroll_target_y, y)

@@ -62,10 +62,8 @@ def create_runtime(
     parallel: int | None = None,
 ) -> Runtime:
     """Build the runtime, and check all that can be checked before it loads. Raises UserError.
-
     ``tools``: the selection without ``--tools``. ``keep_alive``: seconds; None: as configured.
-    ``serves_engine``: other programs of this person may use the model. ``parallel``: generations.
-    """
+    ``serves_engine``: other programs of this person may use the model. ``parallel``: generations."""
     _require_address_space()
     paths = user_paths()
     log_to_file(paths, launch.log_level)

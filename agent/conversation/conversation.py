@@ -171,11 +171,9 @@ class Conversation:
         ]
 
     def branch(self, conversation_id: str, before: int) -> Conversation:
-        """A new conversation with the first ``before`` entries, not counting reasoning.
-
-        To edit or retry a user's message is to branch before it and continue there. Where a compaction
-        reached further than ``before``, the branch has the messages themselves again.
-        """
+        """A new conversation with the first ``before`` entries, not counting reasoning. To edit or
+        retry a user's message is to branch before it and continue there. Where a compaction reached
+        further than ``before``, the branch has the messages themselves again."""
         before = self._index(before)
         entries, compacted = [replace(entry) for entry in self.entries[:before]], self.compacted
         if compacted is not None and compacted.end > before:
@@ -316,10 +314,8 @@ class Conversation:
     def _add_generated_parts(
         self, form: Format, header: list[int], ids: Sequence[int], spans: Sequence[Span]
     ) -> None:
-        """Add a generation that is one message, as the entries header, part …, ending.
-
-        Only its reasoning can be dropped later, which therefore is an entry of its own.
-        """
+        """Add a generation that is one message, as the entries header, part …, ending. Only its
+        reasoning can be dropped later, which therefore is an entry of its own."""
         if not spans:
             return
         parts = [list(ids[span.start : span.end]) for span in spans]

@@ -63,10 +63,8 @@ class ToolResultMessage:
 
     role: ClassVar[Role] = "result"
     tool: str
-    """The name that was declared."""
     text: str
     function: bool = False
-    """Whether the tool is a function that the client runs."""
     late: tuple[int, int] | None = None
     """For a result that replaces a `NO_RESULT`: its index and the number of its tool's results."""
     failed: bool = False

@@ -98,11 +98,9 @@ async def summarise(
     entries: Sequence[Entry],
     render_summary: Callable[[str], list[int]],
 ) -> str:
-    """Have the model summarise ``entries``, chunk by chunk where they do not fit after ``head``.
-
-    The prompts begin like the conversation's, so that most of them is in the engine's memory.
-    ``render_summary``: a summary as a message's ids. Raises NoSummaryError, EngineError.
-    """
+    """Have the model summarise ``entries``, chunk by chunk where they do not fit after ``head``. The
+    prompts begin like the conversation's, so that most of them is in the engine's memory.
+    ``render_summary``: a summary as a message's ids. Raises NoSummaryError, EngineError."""
     form, length = generator.format, summary_tokens(generator.context_length)
     question = form.user_message(SUMMARY_PROMPT) + form.open_assistant()
     # It must not call, and has to end in time.

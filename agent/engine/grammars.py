@@ -126,7 +126,6 @@ class TokenBytes:
     bos_token_id = None
 
     def __init__(self, tokens: list[bytes], special_ids: frozenset[int]) -> None:
-        """``tokens``: the bytes of each id."""
         self.tokens = tokens
         self.special_token_ids = sorted(special_ids)
         self.eos_token_id = self.special_token_ids[0]

@@ -62,22 +62,18 @@ class Opened:
 
 @dataclass(slots=True, unsafe_hash=True)
 class Delta:
-    """More text of the open segment; never empty.
-
-    Not frozen: there is one for each token, and making a frozen one takes twice the time.
-    """
+    """More text of the open segment; never empty. Not frozen: there is one for each token, and making a
+    frozen one takes twice the time."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The open segment ended.
-
-    ``start`` and ``end`` are positions in the generated ids: of the message's first token (in its
-    header), and of the token after its last (its stop token). The spans of all segments are contiguous;
-    tokens between two segments (repairs) are counted in the later one's span.
-    """
+    """The open segment ended. ``start`` and ``end`` are positions in the generated ids: of the
+    message's first token (in its header), and of the token after its last (its stop token). The spans
+    of all segments are contiguous; tokens between two segments (repairs) are counted in the later one's
+    span."""
 
     complete: bool
     """False when the stream ended inside the segment."""
@@ -89,10 +85,8 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """The markup was malformed and has been mended.
-
-    The rules are listed in `agent.formats.harmony` and `agent.formats.markup`.
-    """
+    """The markup was malformed and has been mended. The rules are listed in `agent.formats.harmony` and
+    `agent.formats.markup`."""
 
     rule: str
     at: int
@@ -103,12 +97,9 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The generation should end here; the parser ignores all further ids.
-
-    The reasons are ``call`` (a tool call is complete), ``return`` (the answer is complete), ``turn``
-    (the model began to write another role's message) and ``end`` (the text ended, or ended like a
-    call without being one).
-    """
+    """The generation should end here; the parser ignores all further ids. The reasons are ``call`` (a
+    tool call is complete), ``return`` (the answer is complete), ``turn`` (the model began to write
+    another role's message) and ``end`` (the text ended, or ended like a call without being one)."""
 
     reason: str
     at: int
@@ -243,26 +234,20 @@ class Format(Protocol):
         """Return the beginning of an answer without reasoning, after `open_assistant`."""
 
     def begin_message(self, reasoning: str | None, answer: str | None) -> list[int]:
-        """Return the beginning of a message, after `open_assistant`, whose text the model continues.
-
-        It has this reasoning and this answer; None: without. The last of the two stays open. Raises
-        ValueError for reasoning in a format that has none.
-        """
+        """Return the beginning of a message, after `open_assistant`, whose text the model continues. It
+        has this reasoning and this answer; None: without. The last of the two stays open. Raises
+        ValueError for reasoning in a format that has none."""
 
     def end_reasoning(self, *, before_call: bool = False) -> list[int]:
         """Return what ends open reasoning and begins the answer; empty if the family has no reasoning.
-
-        ``before_call``: a call may follow too, if the format begins that differently.
-        """
+        ``before_call``: a call may follow too, if the format begins that differently."""
 
     def open_call(self, recipient: str | None) -> list[int]:
         """Return the beginning of a call of this tool or (None) of any tool, after `open_assistant`."""
 
     def close_message(self, ids: Sequence[int], *, call: bool) -> list[int]:
-        """Return a generated message as the history keeps it: properly ended.
-
-        ``call``: it is a complete call, whose result follows.
-        """
+        """Return a generated message as the history keeps it: properly ended. ``call``: it is a
+        complete call, whose result follows."""
 
     def tool_result(self, recipient: str, text: str) -> list[int]:
         """Render the result of the tool that was called as ``recipient``."""
@@ -278,21 +263,15 @@ class Format(Protocol):
 
     def canonical_name(self, tool: str, *, function: bool = False) -> str:
         """Return a declared tool's name as a recipient: ``files__read`` → ``functions.files__read``.
-
-        ``function``: a client's, not a tool of the model's own even if its name is ``python``.
-        """
+        ``function``: a client's, not a tool of the model's own even if its name is ``python``."""
 
     def channel(self, ids: Sequence[int]) -> str | None:
         """Return a message's channel, as Harmony calls it: ``analysis``, ``commentary``, ``final``.
-
-        None: it has none, as in all other formats.
-        """
+        None: it has none, as in all other formats."""
 
     def parser(self, recipients: Recipients | None) -> Parser:
-        """Make a parser for one generation after `open_assistant`.
-
-        With ``recipients`` None no tools are known, and calls are reported as they are written.
-        """
+        """Make a parser for one generation after `open_assistant`. With ``recipients`` None no tools
+        are known, and calls are reported as they are written."""
 
     def token_bytes(self, token: int) -> bytes:
         """Return an id's bytes; empty for an id that does not exist."""
@@ -331,16 +310,12 @@ class Format(Protocol):
 @runtime_checkable
 class SingleMessageFormat(Protocol):
     """A format in which one generation is one message, with one header and one end.
-
-    `Format.close_message` then ends the entire message; the segments in it have no ends of their own.
-    """
+    `Format.close_message` then ends the entire message; the segments in it have no ends of their
+    own."""
 
     def message_header(self) -> list[int]:
-        """Return the message's beginning in the history, where reasoning may be dropped.
-
-        This is the first part of `Format.open_assistant`; the rest of that belongs to the first
-        segment.
-        """
+        """Return the message's beginning in the history, where reasoning may be dropped. This is the
+        first part of `Format.open_assistant`; the rest of that belongs to the first segment."""
 
     def message_end(self, *, call: bool = False) -> list[int]:
         """Return the end of a message; ``call``: one that ends with a call."""

@@ -98,10 +98,8 @@ class EngineProvider:
     async def provide(
         self, progress: Callable[[float], None] | None = None, warm_up: bool = False
     ) -> Engine:
-        """The engine of another program of this person, or else one that is loaded here.
-
-        Programs that start together do not load the model twice. Raises EngineError.
-        """
+        """The engine of another program of this person, or else one that is loaded here. Programs that
+        start together do not load the model twice. Raises EngineError."""
         report = _ProgressReport(progress, asyncio.get_running_loop())
         try:
             return await self._provide(report, warm_up)

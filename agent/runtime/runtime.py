@@ -238,11 +238,9 @@ class Runtime:
         return self._wrap_generation(generation, request, loaded.format)
 
     def prefetch(self, conversation: Conversation, *, private: bool = False) -> None:
-        """Put the beginning of a conversation's next prompt into the engine's memory meanwhile.
-
-        It takes the place of what was prefetched before; nothing happens while no model is loaded.
-        ``private``: as in `agent.engine.protocol.Request`.
-        """
+        """Put the beginning of a conversation's next prompt into the engine's memory meanwhile. It
+        takes the place of what was prefetched before; nothing happens while no model is loaded.
+        ``private``: as in `agent.engine.protocol.Request`."""
         ids = conversation.ids()
         if self.loaded is not None and ids:
             request = Request(
@@ -297,10 +295,8 @@ class Runtime:
 
     async def plan_placement(self) -> None:
         """Decide where the model goes, so that the context length is known, and whether it gets tools.
-
         Never fails: `load` says what does not fit. A model of a server or of another program is loaded,
-        for only those know.
-        """
+        for only those know."""
         if self.provider.is_placed or self.loaded is not None or self._lock.locked():
             return
         if self.model.endpoint and not self.script:
@@ -353,10 +349,8 @@ class Runtime:
     async def load(
         self, progress: Callable[[float], None] | None = None, *, warm_up: bool = False
     ) -> LoadedModel:
-        """Load the model unless it is in memory. Raises EngineError.
-
-        ``progress`` gets 0…1. ``warm_up``: prepare meanwhile what a first tool call needs.
-        """
+        """Load the model unless it is in memory. Raises EngineError. ``progress`` gets 0…1.
+        ``warm_up``: prepare meanwhile what a first tool call needs."""
         async with self._lock:
             if self.loaded is not None:
                 return self.loaded

@@ -226,7 +226,6 @@ class CodeWriter(ItemWriter, CallWriter):
         self._output.emit(ev.CodeInterpreterCallInterpreting(**self.at))
 
     def completed(self, output: str) -> None:
-        """End the item; ``output`` becomes its logs."""
         self._output.emit(ev.CodeInterpreterCallCompleted(**self.at))
         self._close("completed", output)
 

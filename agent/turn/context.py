@@ -62,7 +62,6 @@ class UsageMeter:
     def add_auxiliary_generation(
         self, end: Finished, output_tokens: int, reasoning_tokens: int
     ) -> None:
-        """Count a generation that is not part of the response."""
         self.auxiliary.input_tokens += end.prompt_tokens
         self.auxiliary.output_tokens += output_tokens
 
@@ -176,13 +175,11 @@ class RunningTurn(Protocol):
     """A turn that was started, as those see it who watch, steer, stop or record it."""
 
     log: EventLog
-    """Its events so far."""
     source: str
     """The name of the `Interface` that it came through."""
     response: ev.Response
     """The response as the request fixed it; once the turn has ended, the final one."""
     conversation: Conversation
-    """The conversation that the turn continues."""
     prompt: Sequence[Message]
     """The messages that are new since the conversation's last turn."""
 

@@ -218,7 +218,6 @@ def _split(form: Format, entry: Entry) -> Iterator[tuple[ev.ContextPartKind, str
 
 
 def written_kind(form: Format, entry: Entry) -> tuple[ev.ContextPartKind, str]:
-    """Return the kind of the model's message, and the tool that it calls."""
     opening, ids = form.open_assistant(), entry.ids
     start = len(opening) if ids[: len(opening)] == opening else 0
     parser = form.parser(None)

@@ -43,7 +43,6 @@ class SummaryJob:
         """The summary, once the turn is completed."""
 
     async def __call__(self, context: TurnContext, prepared: PreparedTurn) -> None:
-        """Write the summary to ``text``."""
         context.accepted.set()
         form, conversation = context.format, context.conversation
         work = summarise(

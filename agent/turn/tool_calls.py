@@ -311,7 +311,6 @@ class ToolCallRunner:
 
     @property
     def prompt_tools(self) -> list[Tool]:
-        """The tools that the prompt declares."""
         return (
             self.search.prompt_tools if self.search else list(self.declared.server_tools.values())
         )

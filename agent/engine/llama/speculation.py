@@ -203,7 +203,6 @@ class DraftLengths:
     none does the model pauses, ever longer."""
 
     def __init__(self, max_tokens: int = MAX_DRAFT_TOKENS) -> None:
-        """``max_tokens``: drafted tokens of a step, of all generations together."""
         self.costs = StepCosts()
         """Costs of steps with the drafts that they verify."""
         self.acceptance = Acceptance(decay=FIRST_ACCEPTANCE)

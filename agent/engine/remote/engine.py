@@ -371,7 +371,6 @@ class RemoteEngine:
         context: int | None = None,
         timing: RemoteTiming | None = None,
     ) -> None:
-        """``context``: tokens that the context is limited to; None: the server's."""
         self.name = endpoint.engine
         self.replicas = Replicas(
             endpoint,

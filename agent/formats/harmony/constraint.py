@@ -213,8 +213,7 @@ class _HeaderGrammars:
 
     def compile_function_name(self) -> Future[CompiledGrammar]:
         """Compile the header after ``to=functions``. It includes the model's own tools:
-        ``functions.python`` means ``python``.
-        """
+        ``functions.python`` means ``python``."""
         names = (json.dumps("." + name.removeprefix("functions.")) for name in self._names)
         lines = [
             f"start: ({' | '.join(names)}) (<[{token_ids.CHANNEL_ID}]> channel)?"

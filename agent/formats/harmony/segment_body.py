@@ -56,7 +56,6 @@ class SegmentBody:
             out.append(opened)
 
     def add(self, text: str, out: list[ParseEvent]) -> None:
-        """Add text; the events that follow from it are appended to ``out``."""
         if self.mode == "stream":
             self.add_streamed(text, out)
             return

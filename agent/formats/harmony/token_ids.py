@@ -42,7 +42,6 @@ class HarmonyVocabulary:
         self.known_texts: dict[int, str] = {}
         """The texts of ordinary ids that have occurred and whose bytes are valid UTF-8."""
         self._bytes: dict[int, bytes] = {}
-        """The bytes of all ordinary ids that have occurred."""
 
     def token_bytes(self, token: int) -> bytes | None:
         """Return an ordinary id's bytes, or None for any other id."""

@@ -109,7 +109,6 @@ class ResultFrames:
     """The end of a message with a call."""
 
     def named(self, tool: str) -> ResultFrames:
-        """Return the frames with a tool's name."""
         before, after, separator = (
             text.replace(self.name, tool)
             for text in (self.frame.before, self.frame.after, self.separator)
@@ -377,7 +376,6 @@ class ChatTemplate:
         return ResultFrames(frame, _between(two, y, x), self._name, end)
 
     def _called(self, *values: str) -> TemplateMessage:
-        """Return a message with a call for each value."""
         if self._call_kind is None:
             return message("assistant", values[0])
         arguments: list[Any] = [{"k": value} for value in values]

@@ -368,7 +368,6 @@ def _common_opening(first: str, second: str) -> str:
 
 
 def derive_syntax(source: str, template: ChatTemplate) -> MessageSyntax:
-    """Derive the syntax of the messages of a model with this chat template."""
     frames, syntax = template.frames, Derivation(source, template).derive()
     if not syntax.calls:
         syntax = replace(syntax, calls=described_calls(source))
@@ -392,7 +391,6 @@ _CALL = attrgetter("body", "openings", "closings", "arguments_key", "key_tag", "
 
 
 def _writes_as(first: MessageSyntax, second: MessageSyntax) -> bool:
-    """Whether two syntaxes have the same tags."""
     return bool(
         _THINKING(first) == _THINKING(second) and _CALL(first.calls[0]) == _CALL(second.calls[0])
     )

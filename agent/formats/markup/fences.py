@@ -45,7 +45,6 @@ class MarkdownCode:
 
     @property
     def at_line_start(self) -> bool:
-        """Whether the line has had only white space so far."""
         return not self._line or self._line.isspace()
 
     @property

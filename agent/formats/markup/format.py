@@ -198,7 +198,6 @@ class MarkupFormat:
         return self.open_answer() + self.encode_markup(beginning.partition(ANY)[0])
 
     def message_header(self) -> list[int]:
-        """Return the beginning of an assistant message without what opens reasoning."""
         return list(self._message_header)
 
     def message_end(self, *, call: bool = False) -> list[int]:

@@ -72,7 +72,6 @@ class MessageGrammar:
         self._rules: dict[tuple[str, str], str] = {}
         """The names of rules, by their attributes and what they are."""
         self._named: dict[str, str] = {}
-        """Further rules, by their names."""
         self._schemas: dict[str, tuple[Future[CompiledGrammar], Future[CompiledGrammar]]] = {}
         self._root: Mapping[str, Any] = {}
         self._bodies: dict[str, str] = {}
@@ -95,7 +94,6 @@ class MessageGrammar:
 
     @property
     def anything(self) -> Grammar:
-        """The grammar of any text."""
         ids = ",".join(map(str, sorted({*self._specials.values()} - {*self.stop_ids})))
         other = f" (<[{ids}]> TEXT?)*" if ids else ""
         return Grammar("lark", f"start: TEXT?{other}\nTEXT: /(?s:.+)/", trusted=True)
@@ -272,7 +270,6 @@ class MessageGrammar:
     # --- values -------------------------------------------------------------------------------------
 
     def _json(self, schema: Mapping[str, Any], types: Collection[str]) -> str:
-        """JSON of these types."""
         of_type = {"type": sorted(types)}
         shared = {key: self._root[key] for key in ("$defs", "definitions") if key in self._root}
         grammar = Grammar.from_schema({**shared, **of_type, **schema, **of_type})

@@ -65,7 +65,6 @@ class MarkupParser(TextReader):
         self._shows_call = False
         """Whether the open segment shows a call, whose end is text too."""
         self._last_character = ""
-        """The last character of the open segment."""
         self._pending_space = ""
         """White space that is written only if more of the same segment follows."""
         self._position = 0

@@ -13,11 +13,8 @@ from jinja2 import Template, TemplateError
 from jinja2.sandbox import SandboxedEnvironment
 
 MAX_ADDRESS_SPACE_BYTES = 512 << 20
-"""Bytes of address space that the program may take (RLIMIT_AS)."""
 RENDER_CPU_SECONDS = 2
-"""CPU time that one rendering may take, in seconds (RLIMIT_CPU)."""
 MAX_TEXT_CHARS = 4 << 20
-"""Characters that a template may write."""
 TEMPLATE_ERRORS = (
     *(TemplateError, TypeError, ValueError, AttributeError, AssertionError, SyntaxError),
     *(LookupError, ArithmeticError, RecursionError, MemoryError),

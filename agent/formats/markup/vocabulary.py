@@ -18,7 +18,6 @@ class ByteVocabulary:
         self.specials = {spelling: 256 + i for i, spelling in enumerate(specials)}
         """Special tokens' ids by their text: ``<|im_end|>``, ``<tool_call>``."""
         self.size = 256 + len(self.specials)
-        """The number of ids."""
         self.control_ids = frozenset(
             token for spelling, token in self.specials.items() if spelling.startswith("<|")
         )
@@ -66,7 +65,6 @@ class MarkupEncoder:
         return [token for piece in self._cut(text) for token in self._encode_ordinary(piece)]
 
     def encode_framed(self, frame: MessageFrame, text: str) -> list[int]:
-        """Tokenise a text within its markup."""
         if frame.escaped:
             text = json.dumps(text, ensure_ascii=False)[1:-1]
         markup = self.encode_markup

@@ -37,6 +37,7 @@ class WireModel(BaseModel):
 # --- items ---
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
+Phase = Literal["commentary", "final_answer"]
 
 
 class ReasoningText(WireModel):
@@ -80,7 +81,7 @@ class MessageItem(WireModel):
     id: str
     type: Literal["message"] = "message"
     role: Literal["assistant"] = "assistant"
-    phase: Literal["commentary", "final_answer"] = "final_answer"
+    phase: Phase = "final_answer"
     content: list[OutputText] = Field(default_factory=list)
     status: ItemStatus = "in_progress"
 

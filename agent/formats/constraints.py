@@ -41,7 +41,6 @@ def constraint_of(form: Format, spec: Mapping[str, Any]) -> Constraint:
     """The constraint of a spec; may wait for a grammar. Raises KeyError, TypeError if it is invalid."""
     answer = spec["answer"] and Grammar(**spec["answer"])
     limits = spec.get("answer_limits")  # which a program of an older version does not send
-    until = spec.get("reasoning_until")
     constraints = GenerationConstraints(
         spec["calls"],
         {name: Grammar(**one) for name, one in spec["arguments"].items()},
@@ -50,7 +49,7 @@ def constraint_of(form: Format, spec: Mapping[str, Any]) -> Constraint:
         answer,
         limits and LoopLimits(**limits),
         spec["max_tokens"],
-        until,
+        spec.get("reasoning_until"),
     )
     constraint = form.new_constraint(constraints, Recipients(**spec["recipients"]))
     for token in spec["prefix"]:

@@ -49,9 +49,8 @@ def load_format(
     if name == HARMONY:
         return None
     # The architecture is the header's first key: of a GPT-OSS file nothing else has to be read.
-    architecture = gguf_header.read_metadata(path, last="general.architecture").get(
-        "general.architecture"
-    )
+    key = "general.architecture"
+    architecture = gguf_header.read_metadata(path, last=key).get(key)
     if name == AUTO and architecture == "gpt-oss":
         return None
     values = gguf_header.read_metadata(path)

@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
-from agent.events import qualified_name
+from agent.events import Phase, qualified_name
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -279,9 +279,7 @@ class Format(Protocol):
     def is_markup(self, token: int) -> bool:
         """Tell whether the id has a meaning beyond its text: a special token, or one that stops."""
 
-    def assistant_message(
-        self, text: str, *, phase: Literal["commentary", "final_answer"]
-    ) -> list[int]:
+    def assistant_message(self, text: str, *, phase: Phase) -> list[int]:
         """Render an assistant's message of an imported history."""
 
     def tool_call(self, recipient: str, arguments: str, *, json: bool = True) -> list[int]:

@@ -164,8 +164,7 @@ def string_content(text: str) -> str:
 
 
 def _rejected(text: str, problem: str) -> ToolArguments:
-    raw = json.dumps({"raw": text}, ensure_ascii=False)
-    return ToolArguments(raw, True, problem)
+    return ToolArguments(json.dumps({"raw": text}, ensure_ascii=False), True, problem)
 
 
 def _parse(text: str) -> tuple[Any, str | None]:

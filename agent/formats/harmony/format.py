@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
-from typing import Literal
 
 from openai_harmony import (
     Author,
@@ -30,6 +29,7 @@ from openai_harmony import (
 
 from agent.engine.grammars import GrammarCompiler, TokenBytes
 from agent.engine.protocol import Constraint
+from agent.events import Phase
 from agent.formats.harmony import token_ids
 from agent.formats.harmony.constraint import AnswerConstraint, HarmonyConstraint
 from agent.formats.harmony.parser import HarmonyParser
@@ -129,9 +129,7 @@ class HarmonyFormat:
     def user_message(self, text: str) -> list[int]:
         return self._message(Author(role=Role.USER), text)
 
-    def assistant_message(
-        self, text: str, *, phase: Literal["commentary", "final_answer"]
-    ) -> list[int]:
+    def assistant_message(self, text: str, *, phase: Phase) -> list[int]:
         channel = "commentary" if phase == "commentary" else "final"
         return self._message(Author(role=Role.ASSISTANT), text, channel)
 
@@ -179,18 +177,13 @@ class HarmonyFormat:
             ids += self.encoding.encode(part, disallowed_special=())
         return ids
 
-    def _render(self, message: Message, options: RenderOptions | None = None) -> list[int]:
-        ids: list[int] = self.encoding.render(message, options)
-        return ids
-
     # --- generation ---
 
     def open_assistant(self) -> list[int]:
         return [token_ids.START_ID, token_ids.ASSISTANT_ID]
 
     def open_answer(self) -> list[int]:
-        empty = self.assistant_message("", phase="final_answer")
-        return empty[len(self.open_assistant()) : -1]
+        return self.begin_message(None, "")
 
     def begin_message(self, reasoning: str | None, answer: str | None) -> list[int]:
         """Return ``<|channel|>analysis<|message|>…`` or ``<|channel|>final<|message|>…``, or both."""
@@ -217,11 +210,8 @@ class HarmonyFormat:
         opening, message = self.open_assistant(), list(ids)
         if message[: len(opening)] == opening:
             del message[: len(opening)]
-        at = (
-            message.index(token_ids.MESSAGE_ID) + 1
-            if token_ids.MESSAGE_ID in message
-            else len(message)
-        )
+        marker = token_ids.MESSAGE_ID
+        at = message.index(marker) + 1 if marker in message else len(message)
         header, body = message[:at], message[at:]
         if body and self.is_markup(body[-1]):
             body.pop()
@@ -241,13 +231,7 @@ class HarmonyFormat:
             # The model left <|start|>assistant out; the message before may be dropped from history.
             ids = [*self.open_assistant(), *ids]
         # The Harmony guide: in a history, an answer's <|return|> becomes <|end|>.
-        body = (
-            ids[:-1]
-            if ids
-            and ids[-1]
-            in (token_ids.END_ID, token_ids.CALL_ID, token_ids.RETURN_ID, token_ids.END_OF_TEXT_ID)
-            else ids
-        )
+        body = ids[:-1] if ids and ids[-1] in token_ids.STOP_IDS else ids
         return [*body, token_ids.CALL_ID if call else token_ids.END_ID]
 
     def encode_markup(self, text: str) -> list[int]:

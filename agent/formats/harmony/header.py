@@ -284,9 +284,7 @@ class HeaderReader:
             h.other_turn = True
         else:
             # A repair's text is in no segment: as the recipient, the name is in the segment.
-            h.repairs.append(
-                Repair("role_is_tool", self._position, author if h.raw_recipient else "")
-            )
+            self._repair("role_is_tool", author if h.raw_recipient else "")
             if h.raw_recipient is None:
                 h.raw_recipient, h.recipient = author, self._recipients.resolve_recipient(author)
 

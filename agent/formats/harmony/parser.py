@@ -34,6 +34,7 @@ from agent.formats.harmony.header import (
 )
 from agent.formats.harmony.run_on import RunOnHeader, may_end_in_header
 from agent.formats.harmony.segment_body import SegmentBody
+from agent.formats.harmony.token_ids import STOP_IDS
 from agent.formats.protocol import Closed, Opened, ParseEvent, Repair, Stop
 from agent.formats.recipients import AnyRecipient, Recipients
 
@@ -43,9 +44,6 @@ _PROSE_WORDS = 3
 """Words after a channel's name that make the header a body when another ``<|channel|>`` follows."""
 _EMPTY_VALUES = frozenset({"{}", "[]", '""'})
 """Punctuation that is a complete answer in JSON."""
-_STOP_IDS = frozenset(
-    {token_ids.END_ID, token_ids.RETURN_ID, token_ids.CALL_ID, token_ids.END_OF_TEXT_ID}
-)
 _HEADER_IDS = frozenset({token_ids.CHANNEL_ID, token_ids.CONSTRAIN_ID, token_ids.MESSAGE_ID})
 _MESSAGE_OPENINGS = tuple(
     (*end, *start, token_ids.CHANNEL_ID, *channel)
@@ -264,7 +262,7 @@ class HarmonyParser:
                 self._stop_at_header("answer_repeated", "return")
             else:
                 self._open_body(header, token)
-        elif token in _STOP_IDS or token == token_ids.START_ID:
+        elif token in STOP_IDS or token == token_ids.START_ID:
             self._close_incomplete_header(token)
             self._end_message(token, at)
         else:
@@ -295,9 +293,8 @@ class HarmonyParser:
             self._out.append(Repair("stray_text", self._header.start, text))
         elif bare and not header.is_call and (text.strip() or force):
             spelled = SPELLED_HEADER.match(text)
-            words, channel = (
-                (spelled[0], spelled[spelled.lastindex or 0]) if spelled else ("", None)
-            )
+            words = spelled[0] if spelled else ""
+            channel = spelled[spelled.lastindex or 0] if spelled else None
             repair = Repair("header_missing", self._header.start, words)
             self._open_body(MessageHeader(channel, bool(channel), repairs=[repair]), ended)
             assert self._body is not None
@@ -322,18 +319,15 @@ class HarmonyParser:
             self._body.add(body, self._out)
 
     def _open_body(self, header: MessageHeader, ended: int | None) -> None:
+        start, last_part = self._header.start, self._header.parts[-1]
         if not (self._header.prefilled or self._header.started):
-            self._out.append(Repair("start_missing", self._header.start, ""))
+            self._out.append(Repair("start_missing", start, ""))
         self._out += header.repairs
         if header.abandons_call(ended):
-            self._out.append(
-                Repair("recipient_dropped", self._header.start, header.raw_recipient or "")
-            )
+            self._out.append(Repair("recipient_dropped", start, header.raw_recipient or ""))
         header_arguments = None
         if ended == token_ids.MESSAGE_ID and header.body:
-            header_arguments = Repair(
-                "arguments_in_header", self._header.parts[-1].position, header.body
-            )
+            header_arguments = Repair("arguments_in_header", last_part.position, header.body)
         self._body = SegmentBody(header.opened_segment(ended), header_arguments, self._out)
         self._run_on.in_words = False
         self._is_final = header.channel == "final" and not self._body.is_call
@@ -369,8 +363,8 @@ class HarmonyParser:
             self._body.add(text, self._out)
 
     def _marker_in_body(self, token: int, at: int, body: SegmentBody) -> None:
-        quoted = (token == token_ids.END_ID or token not in _STOP_IDS) and body.in_json_string()
-        if token in _STOP_IDS and not quoted:
+        quoted = (token == token_ids.END_ID or token not in STOP_IDS) and body.in_json_string()
+        if token in STOP_IDS and not quoted:
             self._end_message(token, at)
         elif quoted:
             if token in (token_ids.END_ID, token_ids.START_ID, token_ids.CHANNEL_ID):
@@ -382,9 +376,8 @@ class HarmonyParser:
             self._end_message(token, at)
         elif token == token_ids.MESSAGE_ID and (word := body.repeated_channel()):
             again = Repair("header_in_body", at, word)
-            self._open_body(
-                MessageHeader(channel=word.strip(), channel_seen=True, repairs=[again]), None
-            )
+            header = MessageHeader(word.strip(), channel_seen=True, repairs=[again])
+            self._open_body(header, None)
         else:
             self._deferred_repairs.append(Repair("stray_token", at, ""))
 
@@ -422,9 +415,8 @@ class HarmonyParser:
         elif token in (token_ids.CALL_ID, token_ids.END_OF_TEXT_ID):
             self._stop("end", at)
         else:
-            self._begin_header(
-                at + (token == token_ids.END_ID), started=token == token_ids.START_ID
-            )
+            start = at + (token == token_ids.END_ID)
+            self._begin_header(start, started=token == token_ids.START_ID)
             if token == token_ids.CHANNEL_ID:
                 self._header.parts.append(HeaderPart(token_ids.CHANNEL_ID, at))
 
@@ -433,7 +425,7 @@ class HarmonyParser:
         body = self._body
         assert body is not None
         unused = body.close(token, self._out)
-        end = self._position if token is None else at + 1 if token in _STOP_IDS else at
+        end = self._position if token is None else at + 1 if token in STOP_IDS else at
         self._out.append(Closed(token is not None, self._spanned_to, end, body.tokens))
         self._spanned_to = end
         if unused is not None:

@@ -19,6 +19,8 @@ START_ID = 200_006
 END_ID = 200_007
 MESSAGE_ID = 200_008
 CALL_ID = 200_012
+STOP_IDS = frozenset({END_ID, RETURN_ID, CALL_ID, END_OF_TEXT_ID})
+"""The ids that end a message."""
 
 FIRST_SPECIAL_ID = 199_998
 """Ids below are byte strings; from this id on they are special or reserved tokens."""

@@ -109,12 +109,10 @@ class _Writer:
             schema = {**schema, "type": [k for k in kinds if k != "null"], "nullable": True}
         if None in choices and len(choices) > 1:
             schema = {**schema, "enum": [c for c in choices if c is not None], "nullable": True}
-        elif not choices and (alternatives := _alternatives(schema)):
-            rest = [
-                a for a in alternatives if not (isinstance(a, dict) and a.get("type") == "null")
-            ]
+        elif not choices and (branches := _alternatives(schema)):
+            rest = [b for b in branches if not (isinstance(b, dict) and b.get("type") == "null")]
             around = {key: schema[key] for key in schema if key not in _UNIONS}
-            if len(rest) < len(alternatives):
+            if len(rest) < len(branches):
                 around["nullable"] = True
             if len(rest) == 1:
                 only = self._node(rest[0], node)
@@ -233,9 +231,8 @@ class _Writer:
         comments = "" if repeats else _comment(title, indent, f"{indent}//\n")
         described = _comment(schema.get("description"), indent)
         examples = schema.get("examples")
-        shown = [_quoted(example) for example in examples] if isinstance(examples, list) else []
-        listed = _comment("\n".join(["Examples:", *(f"- {each}" for each in shown)]), indent)
-        listed = listed if shown else ""
+        shown = [f"- {_quoted(each)}" for each in examples] if isinstance(examples, list) else []
+        listed = _comment("\n".join(["Examples:", *shown]), indent) if shown else ""
         if written.startswith("\n"):
             comments += listed + described + _comment(default, indent)
             return f"{comments}{indent}{key}:{written}\n{indent},\n"

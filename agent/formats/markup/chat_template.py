@@ -194,9 +194,8 @@ class ChatTemplate:
             self.has_thinking = self._shows_reasoning(called, [], self._thought, parts)
         finished = [message("assistant", self._y), message("user", self._z)]
         tool = tool_schema("f", "", {"type": "object", "properties": {}})
-        self.keeps_reasoning = {
-            bool(tools): self._shows_reasoning(finished, tools) for tools in ([], [tool])
-        }
+        shows = self._shows_reasoning
+        self.keeps_reasoning = {bool(tools): shows(finished, tools) for tools in ([], [tool])}
         """Whether the template leaves reasoning in finished turns, without and with tools."""
 
     def prompt_header(
@@ -246,10 +245,8 @@ class ChatTemplate:
         if self._knows_results:
             results = self._results(self._x if last == self._y else self._y)
             call = history(self._called(z), *results).partition(self._name)[0]
-        is_begun = call.startswith(header)
-        return Opening(
-            prompt, header, answer[len(header) :], call[len(header) :] if is_begun else ""
-        )
+        before_call = call[len(header) :] if call.startswith(header) else ""
+        return Opening(prompt, header, answer[len(header) :], before_call)
 
     def _shows_reasoning(
         self,

@@ -28,10 +28,8 @@ def schema_types(schema: object, root: Mapping[str, Any], depth: int = 0) -> Typ
     if not isinstance(schema, Mapping) or depth > _MAX_REFERENCE_DEPTH:
         return set()
     kinds = schema.get("type")
-    out = {
-        kind for kind in (kinds if isinstance(kinds, list) else [kinds]) if isinstance(kind, str)
-    }
-    if out:
+    kinds = kinds if isinstance(kinds, list) else [kinds]
+    if out := {kind for kind in kinds if isinstance(kind, str)}:
         return out
     target: object = None
     if isinstance(ref := schema.get("$ref"), str) and ref.startswith("#/"):

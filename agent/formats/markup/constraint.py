@@ -28,11 +28,8 @@ class MarkupConstraint:
         self._think, self._think_end = syntax.think.encode(), syntax.think_end.encode()
         self._entries = tuple(tag.encode() for tag in grammar.entries)
         specials = vocabulary.specials
-        self._forbidden_ids = (
-            []
-            if grammar.may_call
-            else [specials[tag] for tag in grammar.entries if tag in specials]
-        )
+        forbidden = () if grammar.may_call else tuple(grammar.entries)
+        self._forbidden_ids = [specials[tag] for tag in forbidden if tag in specials]
         self._compiled: CompiledGrammar | None = None
         self._matcher: Matcher | None = None
         self.pending: Future[CompiledGrammar] | None = None
@@ -70,11 +67,9 @@ class MarkupConstraint:
         if self._matcher is not None:
             ids = self._matcher.allowed()
         else:
-            spelled = self._grammar.message.think_end and not self._grammar.special_in(
-                self._grammar.message.think_end
-            )
-            every_id = range(self._vocabulary.size)
-            more = [id for id in every_id if self._overruns(id)] if spelled else []
+            end, every_id = self._grammar.message.think_end, range(self._vocabulary.size)
+            is_spelled = end and not self._grammar.special_in(end)
+            more = [id for id in every_id if self._overruns(id)] if is_spelled else []
             refused = [*stops, *self._forbidden_ids, *more]
             ids = np.setdiff1d(np.arange(self._vocabulary.size), refused)
         return np.append(ids, stops) if self._may_stop else ids

@@ -119,10 +119,8 @@ class Derivation:
                 last = {match[1] for one in calls if (match := _LAST_TAG.search(one))}
                 last -= {*call.openings, *call.closings, *syntax.ends, *ignored}
                 ends = (*syntax.ends, *sorted(last))
-                found = replace(
-                    syntax, calls=(call,), bare_calls=bare, code_tag=code_tag, ends=ends
-                )
-                return found if any(self._is_read_back(found, one) for one in calls) else syntax
+                full = replace(syntax, calls=(call,), bare_calls=bare, code_tag=code_tag, ends=ends)
+                return full if any(self._is_read_back(full, one) for one in calls) else syntax
         return syntax
 
     def _is_read_back(self, syntax: MessageSyntax, text: str) -> bool:
@@ -146,9 +144,8 @@ class Derivation:
         written = zip(self._names[:calls], self._arguments, strict=False)
         assistant = message("assistant", answer, [*written])
         if thought:
-            assistant |= dict.fromkeys(
-                ("reasoning_content", "reasoning", "thinking"), self._thought
-            )
+            keys = ("reasoning_content", "reasoning", "thinking")
+            assistant |= dict.fromkeys(keys, self._thought)
         text = self._render(assistant)
         if thought and self._thought not in (text or ""):
             parts = self._render(assistant | {"content": thinking_parts(self._thought, answer)})
@@ -228,9 +225,8 @@ class Derivation:
         for tag in (*sorted(known, key=len, reverse=True), self._header):
             head = head.rpartition(tag)[2] if tag else head
         tail = text[(second or first).end :].partition(self._answer)[0]
-        tail = tail[
-            : min((tail.index(tag) for tag in self._ending if tag in tail), default=len(tail))
-        ]
+        end = min((tail.index(tag) for tag in self._ending if tag in tail), default=len(tail))
+        tail = tail[:end]
         if second is None:
             return replace(first.syntax, open=head, after_name=first.after_name, close=tail)
         between = text[first.end : second.start]

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from copy import copy
 from datetime import date
 from functools import cached_property
-from typing import Literal
 
 from agent.engine.grammars import GrammarCompiler, TokenBytes
 from agent.engine.protocol import Constraint, EngineError
+from agent.events import Phase
 from agent.formats.markup.chat_template import ChatTemplate, MessageFrame, ResultFrames, tool_schema
 from agent.formats.markup.constraint import MarkupConstraint
 from agent.formats.markup.known import HERMES
@@ -226,10 +226,8 @@ class MarkupFormat:
         return None
 
     def parser(self, recipients: Recipients | None) -> Parser:
-        tag = self._prompt_tag
-        return MarkupParser(
-            self._token_classes, recipients, thinking=self._starts_thinking, prompt_tag=tag
-        )
+        classes, tag = self._token_classes, self._prompt_tag
+        return MarkupParser(classes, recipients, thinking=self._starts_thinking, prompt_tag=tag)
 
     @property
     def _prompt_tag(self) -> str:
@@ -253,13 +251,9 @@ class MarkupFormat:
     def new_constraint(
         self, constraints: GenerationConstraints, recipients: Recipients
     ) -> Constraint:
+        specials = self._vocabulary.specials
         grammar = MessageGrammar(
-            self._syntax,
-            self._vocabulary.specials,
-            self.stop_ids,
-            constraints,
-            recipients.declared,
-            self.grammars,
+            self._syntax, specials, self.stop_ids, constraints, recipients.declared, self.grammars
         )
         return MarkupConstraint(grammar, self._vocabulary, thinking=self._starts_thinking)
 
@@ -272,9 +266,7 @@ class MarkupFormat:
 
     # --- imported histories ----------------------------------------------------------------------
 
-    def assistant_message(
-        self, text: str, *, phase: Literal["commentary", "final_answer"]
-    ) -> list[int]:
+    def assistant_message(self, text: str, *, phase: Phase) -> list[int]:
         """Render an assistant's message; the template does not distinguish phases."""
         return self._message_header + self.encode_text(text) + self._message_end
 

@@ -192,9 +192,8 @@ class MarkupParser(TextReader):
             if not text:
                 return
             self._after_call = False
-            segments.open(
-                Opened(SegmentKind.REASONING if self._thinking else SegmentKind.FINAL), start
-            )
+            kind = SegmentKind.REASONING if self._thinking else SegmentKind.FINAL
+            segments.open(Opened(kind), start)
         self._markdown_code.feed(text)
         self._last_character = text[-1:] or self._last_character
         if stripped := text.rstrip():

@@ -198,9 +198,8 @@ class TextReader:
         at the end of the generation."""
         while True:
             text, final = self._buffer.text, self._buffer.final
-            match = ((last if final else None) or pattern).match(
-                text, partial=not final and len(text) < limit
-            )
+            wanted = (last if final else None) or pattern
+            match = wanted.match(text, partial=not final and len(text) < limit)
             if match is None or not match.partial:
                 return match
             yield

@@ -103,9 +103,8 @@ def _main() -> None:
             source = request.pop("source", source)
             template = template or compile_template(source)
             text = render_template(template, **request) if request else ""
-            answer = (
-                {"text": text} if len(text) <= MAX_TEXT_CHARS else {"error": "it writes too much"}
-            )
+            fits = len(text) <= MAX_TEXT_CHARS
+            answer = {"text": text} if fits else {"error": "it writes too much"}
         except TEMPLATE_ERRORS as error:
             answer = {"error": error_text(error)}
         if request:

@@ -91,6 +91,5 @@ class MarkupEncoder:
         yield text[start:]
 
     def _encode_ordinary(self, text: str) -> list[int]:
-        return [
-            token for chunk in tokenizer_chunks(text) for token in self._vocabulary.encode(chunk)
-        ]
+        encode = self._vocabulary.encode
+        return [token for chunk in tokenizer_chunks(text) for token in encode(chunk)]

@@ -169,9 +169,8 @@ class ApprovalGate:
             else:
                 answer = await context.until_stopped(answerer(question))
         finally:
-            context.emit(
-                ev.AgentElicitationResolved(item_id=self._item, action=answer.action, by=by)
-            )
+            end = ev.AgentElicitationResolved(item_id=self._item, action=answer.action, by=by)
+            context.emit(end)
         return answer
 
     async def sample(self, request: SamplingRequest) -> SamplingResult | None:

@@ -70,17 +70,13 @@ class TurnConstraints:
         ``begun_ids``: what the first generation begins with, as if the model had written it."""
         self._options, self._format, self._emit = options, form, emit
         self.applied, self._begun_ids = applied, list(begun_ids)
-        self.supported: frozenset[ConstraintKind] = (
-            form.supported_constraints if applied else frozenset()
-        )
+        self.supported = form.supported_constraints if applied else frozenset[ConstraintKind]()
         self._schemas: dict[str, Mapping[str, Any]] = {}
         """Schemas of the arguments that are validated too, by recipient."""
         self._grammars: dict[str, Grammar] = {}
-        for name, function in declared.client_functions.items():
-            if function.constrained or function.grammar is not None:
-                self._grammars[name] = function.grammar or _arguments_grammar(
-                    function.argument_schema
-                )
+        for name, f in declared.client_functions.items():
+            if f.constrained or f.grammar is not None:
+                self._grammars[name] = f.grammar or _arguments_grammar(f.argument_schema)
         self.declare(declared)
         self._answer_grammar: Future[CompiledGrammar] | None = None
         self._answer_source: Grammar | None = None

@@ -69,23 +69,19 @@ def measure_context(
 
 def header_parts(form: Format, options: TurnOptions, tools: Sequence[Tool]) -> list[ev.ContextPart]:
     """The parts before the first message: system message, instructions, each server's tools."""
-
-    def size(of: TurnOptions, offered: Sequence[Tool] = ()) -> int:
-        return len(form.prompt_header(of.prompt_header(offered)))
-
     bare = replace(options, instructions=None, project=ProjectInstructions(), functions=())
     named = replace(bare, instructions=options.instructions)
     with_project = replace(named, project=options.project)
-    sizes = [0, size(bare), size(named), size(with_project)]
+    sizes = [0, *(each.header_tokens(form) for each in (bare, named, with_project))]
     system, instructions, project = (after - before for before, after in pairwise(sizes))
     # As the screen of servers counts them: what a server's tools add where others are declared too.
-    framed = size(bare, [EMPTY_TOOL])
+    framed = bare.header_tokens(form, [EMPTY_TOOL])
     servers = {
-        server: size(bare, [EMPTY_TOOL, *(tool for tool in tools if tool.server == server)])
+        server: bare.header_tokens(form, [EMPTY_TOOL, *(t for t in tools if t.server == server)])
         - framed
         for server in dict.fromkeys(tool.server for tool in tools)
     }
-    common = size(options, tools) - size(with_project) - sum(servers.values())
+    common = options.header_tokens(form, tools) - sizes[-1] - sum(servers.values())
     counted: list[tuple[ev.ContextPartKind, str, int]] = [
         ("system", "", system),
         ("developer", "", instructions),

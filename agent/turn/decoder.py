@@ -204,10 +204,8 @@ class GenerationDecoder:
                 if self._kind is protocol.SegmentKind.REASONING:
                     self._context.emit(ev.AgentReasoning(item_id=self._writer.id, tokens=tokens))
                     self.reasoning_tokens += tokens
-                hedged = (
-                    self._hedge if self._kind is protocol.SegmentKind.FINAL and complete else None
-                )
-                if hedged is not None and self._hedges_answer and hedged.is_unsure:
+                is_answer = self._kind is protocol.SegmentKind.FINAL and complete
+                if is_answer and self._hedges_answer and self._hedge and self._hedge.is_unsure:
                     self._writer.delta(f"\n\n{HEDGE}")  # the client reads it, the model never does
                 if isinstance(self._writer, ToolCall):
                     self._writer.close(complete, at=len(self.ids))
@@ -275,17 +273,14 @@ class GenerationDecoder:
             size -= len(raw)
 
     def _open_item(self, opened: protocol.Opened) -> ReasoningWriter | MessageWriter | ToolCall:
+        output, options = self._context.output, self._context.options
         match opened.kind:
             case protocol.SegmentKind.REASONING:
-                options = self._context.options
-                return ReasoningWriter(
-                    self._context.output,
-                    options.reasoning_summary,
-                    encrypted=options.encrypted_reasoning,
-                )
+                encrypted = options.encrypted_reasoning
+                return ReasoningWriter(output, options.reasoning_summary, encrypted=encrypted)
             case protocol.SegmentKind.PREAMBLE:
-                return MessageWriter(self._context.output, "commentary")
+                return MessageWriter(output, "commentary")
             case protocol.SegmentKind.FINAL:
-                return MessageWriter(self._context.output, "final_answer")
+                return MessageWriter(output, "final_answer")
             case protocol.SegmentKind.TOOL | protocol.SegmentKind.TOOL_UNKNOWN:
                 return self._open_call(opened)

@@ -44,9 +44,7 @@ def conversation_exposure(
         yield from ((Tool("", file.name, "", {}), False) for file in files if not file.own)
         for _, attachments in prompts:
             yield from (_as_result(attachment, host) for attachment in attachments)
-        if any(
-            entry.role == "developer" and SUMMARY in _text(form, entry.ids) for entry in entries
-        ):
+        if any(e.role == "developer" and SUMMARY in _text(form, e.ids) for e in entries):
             # A client's, of turns that are not here: they may have read anything.
             yield Tool("", "a summary of earlier messages", "", {}), False
         for entry in entries:

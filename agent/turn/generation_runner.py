@@ -323,9 +323,8 @@ class GenerationRunner:
             delta = chain.from_iterable(entry.prompt_ids for entry in unread)
             form = next_format(self._context.format, self._context.conversation.entries)
             ids = [*delta, *form.open_assistant()]
-        self._context.emit(
-            ev.AgentPrompt.model_construct(ids=list(ids))
-        )  # ours: nothing to validate
+        # Ours: nothing to validate.
+        self._context.emit(ev.AgentPrompt.model_construct(ids=list(ids)))
 
     async def _decode(
         self,

@@ -186,21 +186,18 @@ class Turn(TurnContext):
             prepared.calls.abort("the turn ended")
         self.emit(self.usage.stats())
         limit_reached = ev.IncompleteDetails(reason=self.incomplete_reason)
-        messages: dict[str, object] = {}
+        changes: dict[str, object] = {
+            "status": status,
+            "error": error,
+            "incomplete_details": limit_reached if status == "incomplete" else None,
+            "completed_at": int(time.time()) if status == "completed" else None,
+            "output": self.items,
+            "usage": self.usage.tokens,
+        }
         if self.options.include_messages and prepared is not None:
             first = prepared.first_generated_entry
-            messages = response_messages(self.format, conversation, first)
-        response = self.response.model_copy(
-            update={
-                "status": status,
-                "error": error,
-                "incomplete_details": limit_reached if status == "incomplete" else None,
-                "completed_at": int(time.time()) if status == "completed" else None,
-                "output": self.items,
-                "usage": self.usage.tokens,
-                **messages,
-            }
-        )
+            changes |= response_messages(self.format, conversation, first)
+        response = self.response.model_copy(update=changes)
         if not self.awaits_client:  # else the client's next request still needs the reasoning
             conversation.end_turn(self.format if prepared is not None else None)
         if prepared is not None:

@@ -191,6 +191,7 @@ class TurnOptions:
         """The system and developer messages' content; ``tools``: the host's that the turn may use."""
         # Python is not declared as a function: the model was trained on a text of its own for it.
         declared = [declare_tool(tool) for tool in tools if tool.model_name != PYTHON_TOOL]
+        own = [f for f in self.functions if not f.deferred]
         servers = server_instructions_section(tools)
         instructions = "\n\n".join(filter(None, (self.instructions, self.project.section, servers)))
         return PromptHeader(
@@ -198,30 +199,26 @@ class TurnOptions:
             effort=self.effort,
             instructions=instructions or None,
             functions=(
-                *(
-                    replace(f, name=f.model_name, namespace=None)
-                    for f in self.functions
-                    if not f.deferred
-                ),
+                *(replace(f, name=f.model_name, namespace=None) for f in own),
                 *(tool for tool in declared if "." not in tool.name),
             ),
             builtin_tools=tuple(tool for tool in declared if "." in tool.name),
             python=len(declared) < len(tools),
         )
 
+    def header_tokens(self, form: Format, tools: Collection[Tool] = ()) -> int:
+        return len(form.prompt_header(self.prompt_header(tools)))
+
     def tool_tokens(self, form: Format, tools: Sequence[Tool]) -> list[int]:
         """Prompt tokens that each tool's declaration adds where other tools are declared already."""
-        base = len(form.prompt_header(self.prompt_header([EMPTY_TOOL])))
+        base = self.header_tokens(form, [EMPTY_TOOL])
         # Without what all tools of a server share.
-        alone = [replace(tool, server_instructions="") for tool in tools]
-        return [
-            len(form.prompt_header(self.prompt_header([EMPTY_TOOL, tool]))) - base for tool in alone
-        ]
+        alone = (replace(tool, server_instructions="") for tool in tools)
+        return [self.header_tokens(form, [EMPTY_TOOL, tool]) - base for tool in alone]
 
     def total_tool_tokens(self, form: Format, tools: Sequence[Tool]) -> int:
         """Prompt tokens of the declarations of all these tools together, with their framing."""
-        bare = form.prompt_header(self.prompt_header([]))
-        return len(form.prompt_header(self.prompt_header(tools))) - len(bare)
+        return self.header_tokens(form, tools) - self.header_tokens(form)
 
     def initial_response(self, model: str) -> ev.Response:
         return ev.Response(

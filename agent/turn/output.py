@@ -160,11 +160,8 @@ class MessageWriter(ItemWriter):
         if self._output.find_source is not None:
             part.annotations = citations(part.text, self._output.find_source)
         for number, annotation in enumerate(part.annotations):
-            self._output.emit(
-                ev.OutputTextAnnotationAdded(
-                    **self.at, annotation_index=number, annotation=annotation
-                )
-            )
+            at = {**self.at, "annotation_index": number}
+            self._output.emit(ev.OutputTextAnnotationAdded(**at, annotation=annotation))
         logprobs = event_logprobs(self._logprobs)
         self._output.emit(ev.OutputTextDone(**self.at, text=part.text, logprobs=logprobs))
         self._output.emit(ev.ContentPartDone(**self.at, part=part))

@@ -98,14 +98,11 @@ class SummaryWriter:
         for begins, delta in self._splitter.feed(text, last=last):
             if begins:
                 self._close_part()
-                added = ev.ReasoningSummaryPartAdded(
-                    **self._at, summary_index=len(self.parts), part=ev.SummaryText()
-                )
-                self._emit(added)
+            at = {**self._at, "summary_index": len(self.parts)}
+            if begins:
+                self._emit(ev.ReasoningSummaryPartAdded(**at, part=ev.SummaryText()))
             self._open.append(delta)
-            self._emit(
-                ev.ReasoningSummaryTextDelta(**self._at, summary_index=len(self.parts), delta=delta)
-            )
+            self._emit(ev.ReasoningSummaryTextDelta(**at, delta=delta))
 
     def close(self, complete: bool) -> None:
         self.delta("", last=True)

@@ -42,13 +42,9 @@ class ItemBuilder:
         text = "".join(self.deltas) if self.arguments is None else self.arguments
         match item := self.item:
             case ev.ReasoningItem():
-                changes = {
-                    "content": [ev.ReasoningText(text=text)],
-                    "summary": [
-                        ev.SummaryText(text="".join(deltas)) for deltas in self.summaries.values()
-                    ],
-                    "status": "incomplete",
-                }
+                summary = [ev.SummaryText(text="".join(part)) for part in self.summaries.values()]
+                content = [ev.ReasoningText(text=text)]
+                changes = {"content": content, "summary": summary, "status": "incomplete"}
                 return item.model_copy(update=changes)
             case ev.MessageItem():
                 texts = [ev.OutputText(text=text)]

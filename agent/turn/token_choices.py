@@ -80,12 +80,9 @@ async def token_choices(
         raise EngineError("Nothing is read before the first token, so nothing is known of it.")
     if not 0 < start <= index < len(ids):
         raise ValueError(f"There is no token {index:,} from {start:,} to {len(ids):,}.")
+    written = index - start
     request = _request(
-        ids[:index],
-        ids[index : index + 1],
-        sampling,
-        logprobs=OTHER_CHOICES + 1,
-        continued_tokens=index - start,
+        ids[:index], [ids[index]], sampling, logprobs=OTHER_CHOICES + 1, continued_tokens=written
     )
     async with aclosing(_scores(engine, request)) as scores:
         (logprob,) = await anext(scores)

@@ -29,6 +29,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import takewhile
+from typing import Any
 
 from agent import events as ev
 from agent.conversation.messages import Assistant
@@ -108,9 +109,8 @@ class ToolCall:
         self._written: list[str] = []
         """The body as the model wrote it; the chunks are as they stream."""
         self._is_code = False
-        self._json = tool_arguments.JsonArgumentsStream(
-            "input" if self._own_argument == "input" else "raw"
-        )
+        raw_key = "input" if self._own_argument == "input" else "raw"
+        self._json = tool_arguments.JsonArgumentsStream(raw_key)
         self.writer: CallWriter
         if opened.kind is SegmentKind.TOOL and self.tool is None:
             function = declared.client_functions[self.recipient]
@@ -230,9 +230,8 @@ class ToolCall:
                 arguments = tool_arguments.repair_arguments(self.body, complete)
             if self._json.behind and self.tool is not None and arguments.error is None:
                 arguments = replace(arguments, error=tool_arguments.TEXT_BEHIND)
-            written = (
-                arguments.json if arguments.error is None or self._json.kind == "raw" else None
-            )
+            is_object = arguments.error is None or self._json.kind == "raw"
+            written = arguments.json if is_object else None
             if complete and (respelled := self._respelled()) is not None:
                 arguments = tool_arguments.ToolArguments(respelled, repaired=True)
             self.arguments, self.error = arguments.json, arguments.error
@@ -258,9 +257,8 @@ class ToolCall:
             self.writer.request_approval(self.arguments)
         else:  # an item has what the model wrote, where that is a JSON object
             shown = written or self.arguments
-            if isinstance(
-                asks := self.writer, ApprovalRequestWriter
-            ):  # it fails without a question
+            if isinstance(asks := self.writer, ApprovalRequestWriter):
+                # It fails without a question.
                 self.writer = McpCallWriter(self._context.output, asks.server, asks.name)
                 self.writer.delta(shown)
             self.writer.arguments_done(shown)
@@ -311,9 +309,8 @@ class ToolCallRunner:
 
     @property
     def prompt_tools(self) -> list[Tool]:
-        return (
-            self.search.prompt_tools if self.search else list(self.declared.server_tools.values())
-        )
+        tools = list(self.declared.server_tools.values())
+        return self.search.prompt_tools if self.search else tools
 
     def searches(self, call: ToolCall) -> bool:
         return self.search is not None and call.tool is self.search.tool
@@ -377,15 +374,13 @@ class ToolCallRunner:
     def _declare_new_tools(self) -> None:
         """Let the model call tools that a server has added since; the prompt stays as it is."""
         context, tools = self.context, list(self.declared.server_tools.values())
+        if context.options.tools is not None:
+            return
         known = {(tool.server, tool.name) for tool in tools}
-        if context.options.tools is None:
-            listed = context.host.tools()
-            new = [tool for tool in listed if (tool.server, tool.name) not in known]
-            if new:
-                self.declared = DeclaredTools.resolve(
-                    context.options, [*tools, *new], context.format
-                )
-                self.constraints.declare(self.declared)
+        new = [tool for tool in context.host.tools() if (tool.server, tool.name) not in known]
+        if new:
+            self.declared = DeclaredTools.resolve(context.options, [*tools, *new], context.format)
+            self.constraints.declare(self.declared)
 
     def abort(self, why: str) -> None:
         """Close the pending calls' items and give each a result; those that the client runs stay."""
@@ -525,19 +520,12 @@ class ToolCallRunner:
         changes = result.structured.get("changes")
         if not isinstance(changes, dict) or changes.get("total") == 0:
             return
-        created, modified, deleted = (
-            [replace_surrogates(path) for path in changes.get(kind, ())]
+        fields: dict[str, Any] = {
+            kind: [replace_surrogates(path) for path in changes.get(kind, ())]
             for kind in ("created", "modified", "deleted")
-        )
-        self.context.emit(
-            ev.AgentFileChanges(
-                item_id=call.id,
-                created=created,
-                modified=modified,
-                deleted=deleted,
-                total=changes.get("total"),
-            )
-        )
+        }
+        total = changes.get("total")
+        self.context.emit(ev.AgentFileChanges(item_id=call.id, total=total, **fields))
 
     def _set_error(self, call: ToolCall, text: str) -> None:
         call.failed, call.result_text = True, error_text(text)

@@ -63,15 +63,13 @@ async def make_room(
     """Compact before a generation that would have no room, as little as helps. Without a summary the
     oldest turns are left out; the running turn stays. ``limit``: used as the length of the context.
     Raises NotCompactedError."""
-    form, context = generator.format, generator.context_length
-    context = min(context, limit or context)
-    if not needs_compaction(form, context, conversation):
+    form, length = generator.format, generator.context_length
+    length = min(length, limit or length)
+    if not needs_compaction(form, length, conversation):
         return
-    if _reuse_summary(generator, conversation) and not needs_compaction(
-        form, context, conversation
-    ):
+    if _reuse_summary(generator, conversation) and not needs_compaction(form, length, conversation):
         return
-    compaction = _Compaction(generator, conversation, context)
+    compaction = _Compaction(generator, conversation, length)
     end = compaction.latest_turns()
     if end is None or not _replaceable(conversation, end):
         return  # the turn that runs, or what is pinned, fills the context by itself
@@ -154,14 +152,12 @@ def _unpinned(entries: Sequence[Entry]) -> list[Entry]:
 
 def turn_starts(entries: Sequence[Entry]) -> list[int]:
     """Indexes where turns begin: a user's message, unless results of earlier calls come after it."""
-    roles = [entry.role for entry in entries]
+    roles, count = [entry.role for entry in entries], len(entries)
     starts = []
     for at, role in enumerate(roles):
         if role not in _REQUEST_ROLES or (at > 0 and roles[at - 1] in _REQUEST_ROLES):
             continue
-        after = next(
-            (i for i in range(at, len(roles)) if roles[i] not in _REQUEST_ROLES), len(roles)
-        )
+        after = next((i for i in range(at, count) if roles[i] not in _REQUEST_ROLES), count)
         if "user" in roles[at:after] and roles[after : after + 1] != ["result"]:
             starts.append(at)
     return starts

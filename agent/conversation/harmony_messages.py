@@ -57,10 +57,8 @@ def _parse_message(format: Format, header: Sequence[int], body: Sequence[int]) -
     recipient = _RECIPIENT_PATTERN.search(channel) or _RECIPIENT_PATTERN.search(author)
     kind = _CONTENT_TYPE_PATTERN.search(f"{channel} {parts.get('<|constrain|>', '')}")
     author = author.split(maxsplit=1)[0] if author.strip() else ""
-    is_role = author in _ROLES
-    message = _message(
-        author if is_role else "tool", None if is_role else author, _decode(format, body)
-    )
+    role, name = (author, None) if author in _ROLES else ("tool", author)
+    message = _message(role, name, _decode(format, body))
     if channel.strip():
         message["channel"] = channel.split(maxsplit=1)[0]
     if recipient:

@@ -141,9 +141,8 @@ def without_penalties(sampling: Sampling) -> Sampling:
 
 def shorten_entry(form: Format, entry: Entry, limit: int, note: str = "") -> list[int]:
     """Both ends of a long message in about ``limit`` tokens; ``note`` is added to the mark between."""
-    empty = (
-        form.user_message("") if entry.recipient is None else form.tool_result(entry.recipient, "")
-    )
+    recipient = entry.recipient
+    empty = form.user_message("") if recipient is None else form.tool_result(recipient, "")
     header = common_prefix_length(entry.ids, empty)
     first, last = max(2 * limit // 3, header), limit // 3
     dropped = len(entry.ids) - first - last

@@ -342,10 +342,8 @@ class GrammarCompiler:
         if isinstance(value, dict) and value.get("type") == "object":
             attempts.append((_schema_to_lark(ANY_OBJECT.text), True))
         for lark, safe in attempts:
-            try:
+            with suppress(GrammarError):
                 return self._compile_lark(lark, unenforced=reason, safe=safe)
-            except GrammarError:
-                continue
         raise GrammarError(reason)
 
     def _build_tokenizer(self) -> tuple[Any, TokenBytes]:
@@ -369,9 +367,8 @@ class GrammarCompiler:
 
         tokenizer, vocabulary = self._build_tokenizer()
         limits = LLParserLimits(max_grammar_size=MAX_GRAMMAR_SYMBOLS, verbose_errors=False)
-        matcher = LLMatcher(
-            tokenizer, LLMatcher.grammar_from_lark(lark), log_level=0, limits=limits
-        )
+        source = LLMatcher.grammar_from_lark(lark)
+        matcher = LLMatcher(tokenizer, source, log_level=0, limits=limits)
         if matcher.is_error():
             raise _grammar_error(matcher.get_error())
         lark_body = lark.removeprefix(_NO_FORCING).removeprefix("start: ")

@@ -89,9 +89,8 @@ class ScriptEngine:
         # A request that only prefills uses up no line.
         if request.auxiliary:
             forced = request.constraint
-            line = ScriptLine(
-                forced.upcoming(1 << 30) if isinstance(forced, ForcedTokens) else [], 0
-            )
+            ids = forced.upcoming(1 << 30) if isinstance(forced, ForcedTokens) else []
+            line = ScriptLine(ids, 0)
         elif request.max_tokens == 0:
             line = EMPTY_LINE
         else:

@@ -118,9 +118,8 @@ def kv_type_number(name: str) -> int | None:
     """Return the ggml type of this name, of ``f8`` that of OCP's E4M3; None if this build has none."""
     type_name = ggml_function("ggml_type_name", ctypes.c_char_p, ctypes.c_int)
     names = [(type_name(n) or b"").decode() for n in range(lib.GGML_TYPE_COUNT)]
-    return next(
-        (n for n, x in enumerate(names) if x == name or (name == "f8" and "e4m3" in x)), None
-    )
+    found = (n for n, x in enumerate(names) if x == name or (name == "f8" and "e4m3" in x))
+    return next(found, None)
 
 
 def logged_reason() -> str:

@@ -350,15 +350,8 @@ def _read_header(path: Path, start: int) -> StoredSegment | None:
         return None
     if header["start"] != start:
         return None
-    return StoredSegment(
-        path,
-        start,
-        header["ids"],
-        header["state"],
-        dict(header["windows"]),
-        header["checksum"],
-        len(line) + len(text),
-    )
+    ids, state, windows, checksum = (header[key] for key in ("ids", "state", "windows", "checksum"))
+    return StoredSegment(path, start, ids, state, dict(windows), checksum, len(line) + len(text))
 
 
 def _ignore(path: Path) -> None:

@@ -128,10 +128,8 @@ class LlamaModel:
     def _load(self, path: Path, placement: Placement, progress: Callable[[float], bool]) -> None:
         params = lib.llama_model_default_params()
         params.n_gpu_layers = placement.gpu_layers
-        if placement.tensor_split:
-            shares = placement.tensor_split + (0,) * (
-                lib.llama_max_devices() - len(placement.tensor_split)
-            )
+        if split := placement.tensor_split:
+            shares = split + (0,) * (lib.llama_max_devices() - len(split))
             params.tensor_split = (ctypes.c_float * len(shares))(*shares)
         if placement.cpu_experts:
             expert_overrides = _cpu_expert_overrides(placement.cpu_experts)

@@ -138,18 +138,14 @@ class KvSequence:
 
     def _drop_after(self, count: int) -> None:
         del self.ids[count:]
-        self.checkpoints = {
-            length: window for length, window in self.checkpoints.items() if length <= count
-        }
+        saved = self.checkpoints.items()
+        self.checkpoints = {length: window for length, window in saved if length <= count}
 
     def save_checkpoint(self) -> None:
         """Save a checkpoint of the current length; drop the least useful one if there are too many."""
         length = len(self.ids)
-        if (
-            self.model.sliding_window
-            and length >= MIN_REUSE_TOKENS
-            and length not in self.checkpoints
-        ):
+        is_new = length >= MIN_REUSE_TOKENS and length not in self.checkpoints
+        if self.model.sliding_window and is_new:
             self.checkpoints[length] = self.model.save_window(self.seq_id)
             self._thin()
 

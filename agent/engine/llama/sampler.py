@@ -273,10 +273,8 @@ class Sampler:
         weights = self.weigh(logits, peak)
         if floor > -math.inf:
             weights[: len(logits)][logits < floor] = 0
-        block = self._draw_index(_block_sums(weights))
-        return block * BLOCK_TOKENS + self._draw_index(
-            weights[block * BLOCK_TOKENS : (block + 1) * BLOCK_TOKENS]
-        )
+        start = self._draw_index(_block_sums(weights)) * BLOCK_TOKENS
+        return start + self._draw_index(weights[start : start + BLOCK_TOKENS])
 
     def _draw_index(self, weights: npt.NDArray[np.float32]) -> int:
         sums = np.cumsum(weights, dtype=np.float64)

@@ -171,9 +171,8 @@ class Scheduler:
         MIN_REUSE_TOKENS than what is already in the KV cache."""
         if job.waits_for is None:
             prefilling = [other for other in self.running if other.remaining > 1]
-            prefixes = [
-                (common_prefix_length(other.ids, job.ids[:-1]), other) for other in prefilling
-            ]
+            ids = job.ids[:-1]
+            prefixes = [(common_prefix_length(other.ids, ids), other) for other in prefilling]
             longest, other = max(prefixes, key=lambda pair: pair[0], default=(0, job))
             if longest < max(other.position, self._cache.reusable(job.ids)) + MIN_REUSE_TOKENS:
                 return False
@@ -261,11 +260,8 @@ class Scheduler:
 
     def _checkpoint_if_due(self, job: GenerationJob) -> None:
         position = job.position
-        is_due = (
-            position in job.checkpoints_at
-            or position - job.last_checkpoint >= CHECKPOINT_INTERVAL_TOKENS
-        )
-        if job.sequence and is_due:
+        is_late = position - job.last_checkpoint >= CHECKPOINT_INTERVAL_TOKENS
+        if job.sequence and (is_late or position in job.checkpoints_at):
             job.sequence.save_checkpoint()
             job.last_checkpoint = position
 

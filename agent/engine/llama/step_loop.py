@@ -209,12 +209,8 @@ class StepLoop:
         job.drafted += 0 if is_forced else len(draft)
         for index, token in enumerate(draft):
             is_accepted = self._sample_token(job, output + index, token)
-            if (
-                not is_accepted
-                or job.sequence is None
-                or job.stream.cancelled
-                or job.awaiting_grammar
-            ):
+            is_over = job.sequence is None or job.stream.cancelled or job.awaiting_grammar
+            if is_over or not is_accepted:
                 sequence.drop_rejected()
                 if not is_forced:
                     self._verified(index + is_accepted, index + 1)

@@ -57,9 +57,8 @@ def _measure_counts(model: LlamaModel, cores: int, ids: list[int]) -> dict[int, 
         counts.insert(0, fast)
     for count in dict.fromkeys(counts):
         least = min(seconds.values(), default=math.inf)
-        seconds[count] = _median_seconds(
-            model, count, ids, max(CANDIDATE_SECONDS, TIMEOUT_IN_BEST_RUNS * least)
-        )
+        limit = max(CANDIDATE_SECONDS, TIMEOUT_IN_BEST_RUNS * least)
+        seconds[count] = _median_seconds(model, count, ids, limit)
         if count < cores // 2 and seconds[count] > least / MAX_TIME_RATIO:
             break
     return seconds

@@ -56,21 +56,18 @@ def free_memory(cgroup_root: Path = CGROUP_ROOT) -> int:
     https://docs.kernel.org/admin-guide/cgroup-v1/memory.html)."""
     import psutil
 
-    v2, v1 = cgroup_root, cgroup_root / "memory"
     return min(
         psutil.virtual_memory().available,
-        _cgroup_budget(v2 / "memory.max", v2 / "memory.current", v2 / "memory.stat"),
-        _cgroup_budget(
-            v1 / "memory.limit_in_bytes", v1 / "memory.usage_in_bytes", v1 / "memory.stat"
-        ),
+        _cgroup_budget(cgroup_root, "memory.max", "memory.current"),
+        _cgroup_budget(cgroup_root / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
     )
 
 
-def _cgroup_budget(limit: Path, usage: Path, stat: Path) -> int:
+def _cgroup_budget(folder: Path, limit: str, usage: str) -> int:
     try:
-        limit_bytes = int(limit.read_text())
-        used_bytes = int(usage.read_text())
-        lines = dict[str, str](line.split() for line in stat.read_text().splitlines())
+        limit_bytes, used_bytes = (int((folder / name).read_text()) for name in (limit, usage))
+        stat = (folder / "memory.stat").read_text()
+        lines = dict[str, str](line.split() for line in stat.splitlines())
     except (OSError, ValueError):  # no container, or one without a limit
         return _UNLIMITED_BYTES
     cached_bytes = int(lines.get("total_inactive_file") or lines.get("inactive_file") or 0)

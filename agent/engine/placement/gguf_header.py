@@ -157,13 +157,8 @@ class _HeaderReader:
         data_size = len(self._data) - (self._offset + unit - 1) // unit * unit
         # The file has no sizes: a tensor ends where the next one begins.
         ends = dict(pairwise(sorted({*(start for *_, start in tensors), data_size})))
-        return GgufOutline(
-            metadata,
-            tuple(
-                TensorInfo(name, shape, kind, ends[start] - start)
-                for name, shape, kind, start in tensors
-            ),
-        )
+        sized = (TensorInfo(name, shape, kind, ends[at] - at) for name, shape, kind, at in tensors)
+        return GgufOutline(metadata, tuple(sized))
 
     def _tensor(self) -> tuple[str, tuple[int, ...], int, int]:
         name = self._string().decode("utf-8", "replace")

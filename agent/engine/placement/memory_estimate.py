@@ -92,26 +92,20 @@ def _model_sizes(outline: GgufOutline, tensors: list[TensorInfo]) -> ModelSizes:
             experts[int(layer[1])] += tensor.size
         else:
             weights[int(layer[1])] += tensor.size
-    count = _number(values, "block_count", max(weights, default=-1) + 1)
+    layers = []
+    for i in range(_number(values, "block_count", max(weights, default=-1) + 1)):
+        kv_bytes, window = _kv_bytes_per_token(values, i), _sliding_window(values, architecture, i)
+        layers.append(LayerSizes(weights[i], experts[i], kv_bytes, window))
+    rows = (tensor.shape[1] for tensor in tensors if tensor.name == "token_embd.weight")
     return ModelSizes(
         architecture=architecture,
-        layers=tuple(
-            LayerSizes(
-                weights[i],
-                experts[i],
-                _kv_bytes_per_token(values, i),
-                _sliding_window(values, architecture, i),
-            )
-            for i in range(count)
-        ),
+        layers=tuple(layers),
         embedding=rest["embedding"],
         output=rest["output"],
         tied_output=not any(tensor.name == "output.weight" for tensor in tensors),
         trained_context=_number(values, "context_length", 4096),
         activation_bytes=_activation_bytes(values),
-        vocabulary_size=max(
-            (t.shape[1] for t in tensors if t.name == "token_embd.weight"), default=0
-        ),
+        vocabulary_size=max(rows, default=0),
         weight_types=frozenset(t.ggml_type for t in tensors if len(t.shape) > 1),
     )
 

@@ -246,7 +246,7 @@ def _first_fitting(budget: _Budget, candidates: Iterator[Placement]) -> Placemen
 
 def _context_candidates(budget: _Budget, start: Placement, request: PlacementRequest) -> list[int]:
     """The contexts to try: halved down to MIN_CONTEXT_TOKENS, or only the required one."""
-    trained = budget.sizes.trained_context
+    sizes, trained = budget.sizes, budget.sizes.trained_context
     if request.required_context:
         return [min(request.required_context, trained)]
     context = min(request.context or trained, trained)
@@ -257,10 +257,8 @@ def _context_candidates(budget: _Budget, start: Placement, request: PlacementReq
     if request.context is None:
         # Half of what the weights leave is for the KV cache; the rest is the user's.
         free = budget.memory + sum(gpu.free for gpu in budget.gpus if not gpu.shares_memory)
-        limit = (free - budget.sizes.weights) / 2
-        fitting = [
-            c for c in contexts if kv_cache_bytes(budget.sizes, replace(start, context=c)) <= limit
-        ]
+        limit = (free - sizes.weights) / 2
+        fitting = [c for c in contexts if kv_cache_bytes(sizes, replace(start, context=c)) <= limit]
         contexts = fitting or contexts[-1:]
     return contexts
 

@@ -179,15 +179,9 @@ class VllmBackend:
                 )
             chunk.ids = list(choice.get("token_ids") or ())
             if (logprobs := choice.get("logprobs")) is not None:
-                chunk.logprobs = [
-                    Logprob(token, logprob, _parse_top(top))
-                    for token, logprob, top in zip(
-                        chunk.ids,
-                        logprobs["token_logprobs"],
-                        logprobs["top_logprobs"],
-                        strict=False,
-                    )
-                ]
+                values, tops = logprobs["token_logprobs"], logprobs["top_logprobs"]
+                rows = zip(chunk.ids, values, tops, strict=False)
+                chunk.logprobs = [Logprob(id, value, _parse_top(top)) for id, value, top in rows]
             match choice.get("finish_reason"):
                 case None | "abort":  # it is being stopped: nothing follows
                     pass

@@ -256,9 +256,8 @@ class RemoteGeneration:
         body["stream"] = allowed is None
         reason: FinishReason | None = None
         count, is_first_request = 0, not self._generated
-        async with client.http.stream(
-            "POST", client.backend.completion_path, json=body
-        ) as response:
+        path = client.backend.completion_path
+        async with client.http.stream("POST", path, json=body) as response:
             if response.status_code != 200:
                 text = (await response.aread()).decode("utf-8", "replace")
                 if response.status_code >= 500:
@@ -349,14 +348,9 @@ class RemoteGeneration:
     def _finished(self, reason: FinishReason) -> Finished:
         now = time.perf_counter()
         first = self._first if self._generated else now
-        return Finished(
-            "cancelled" if self._cancelled else reason,
-            len(self.request.prompt),
-            self._cached,
-            len(self._generated),
-            first - self._began,
-            now - first,
-        )
+        reason = "cancelled" if self._cancelled else reason
+        tokens = len(self.request.prompt), self._cached, len(self._generated)
+        return Finished(reason, *tokens, first - self._began, now - first)
 
 
 class RemoteEngine:

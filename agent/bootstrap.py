@@ -107,9 +107,8 @@ def create_toolbox(
     paths = user_paths()
     with user_errors(ConfigError):
         options = _toolbox_options(launch, "all", load_settings(paths), paths)
-        return build_toolbox(
-            replace(options, other_roots=other_roots, client_servers=client_servers)
-        )
+        options = replace(options, other_roots=other_roots, client_servers=client_servers)
+        return build_toolbox(options)
 
 
 def _toolbox_options(

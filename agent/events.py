@@ -807,9 +807,7 @@ class AgentFileChanges(AgentEvent, type="agent.file_changes"):
         names = [f"{name} (new)" for name in self.created] + self.modified
         names += [f"{name} (deleted)" for name in self.deleted]
         listed = ", ".join(names[:MAX_SUMMARY_PATHS])
-        line = "".join(
-            char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in listed
-        )
+        line = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in listed)
         more = self.total - min(len(names), MAX_SUMMARY_PATHS)
         return f"changed: {line}{f' (+{more} more)' if more else ''}"
 

@@ -207,6 +207,7 @@ def _parse_entry(name: str, entry: dict[str, Any], paths: Paths) -> Model:
         raise ValueError("no path has a NUL in it")
     if path is None and file is not None:
         path = _pulled_path(models_folder(paths) / name, file)
+    placement = {key: entry[key] for key in _PLACEMENT_FIELDS if key in entry}
     return Model(
         name=name,
         **{key: entry[key] for key in _COPIED_FIELDS if key in entry},
@@ -216,9 +217,7 @@ def _parse_entry(name: str, entry: dict[str, Any], paths: Paths) -> Model:
         sampling=_sampling(entry.get("sampling", {})),
         aliases=tuple(entry.get("aliases", ())),
         examples=tuple(entry.get("examples", GENERAL_EXAMPLES)),
-        placement_request=PlacementRequest(
-            **{k: entry[k] for k in _PLACEMENT_FIELDS if k in entry}
-        ),
+        placement_request=PlacementRequest(**placement),
         loop_limits=_loop_limits(entry.get("loop_guard", True)),
         hedge_below=float(entry.get("hedge_below", 0)),
         endpoint=_endpoint(entry),

@@ -137,10 +137,9 @@ def _group_files(sizes: dict[str, int]) -> Iterator[Quantisation]:
         part = SPLIT.search(files[0].removesuffix(".gguf"))
         if len(files) == (int(part[1]) if part else 1):
             # A path always names one file: folders may have files of the same name.
-            same_stem = sum(
-                PurePosixPath(other).name == PurePosixPath(stem).name for other in models
-            )
-            longer = PurePosixPath(stem).name if same_stem == 1 else stem
+            base = PurePosixPath(stem).name
+            same_base = sum(PurePosixPath(other).name == base for other in models)
+            longer = base if same_base == 1 else stem
             unique = name if names.count(name) == 1 else longer
             yield Quantisation(unique, files[0], sum(sizes[file] for file in files))
 

@@ -49,9 +49,7 @@ class ModelRow:
         return _STATES.get(self.source, self.source)
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "usable" if name == "runnable" else name: value for name, value in asdict(self).items()
-        }
+        return {"usable" if n == "runnable" else n: value for n, value in asdict(self).items()}
 
 
 def list_models(paths: Paths) -> list[ModelRow]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -118,17 +118,14 @@ class ModelLoader:
                 types |= draft_sizes.weight_types
         except EngineError:
             return None  # llama.cpp will say what is wrong with it
-        gpus = [
-            replace(gpu, free=int(gpu.free * RETRY_MEMORY_SHARE**failed_loads))
-            for gpu in list_devices()
-        ]
+        share = RETRY_MEMORY_SHARE**failed_loads
+        gpus = [replace(gpu, free=int(gpu.free * share)) for gpu in list_devices()]
         request = replace(
             self.model.placement_request, required_context=self.context, sequences=self.sequences
         )
         if request.extra_buffers is None:
-            request = replace(
-                request, extra_buffers=cpu_probe.should_repack(self.paths.cache, types)
-            )
+            repack = cpu_probe.should_repack(self.paths.cache, types)
+            request = replace(request, extra_buffers=repack)
 
         def plan_for(request: PlacementRequest) -> PlacementPlan:
             if draft is None or draft_sizes is None:
@@ -142,10 +139,8 @@ class ModelLoader:
             memory -= getattr(psutil.Process().memory_info(), "shared", 0)
         plan = plan_for(request)
         for _ in range(failed_loads if self.context is None else 0):
-            shorter = replace(
-                request, context=max(plan.placement.context // 2, planner.MIN_CONTEXT_TOKENS)
-            )
-            plan = plan_for(shorter)
+            context = max(plan.placement.context // 2, planner.MIN_CONTEXT_TOKENS)
+            plan = plan_for(replace(request, context=context))
         return plan
 
     def fits_beside_loaded(self) -> bool:
@@ -174,17 +169,15 @@ class ModelLoader:
 
             await recover_from_crash(self.paths.cache)
 
-    @contextmanager
-    def crash_marker(self, plan: PlacementPlan | None) -> Iterator[None]:
+    def crash_marker(self, plan: PlacementPlan | None) -> AbstractContextManager[None]:
         """Leave a file that the next process finds if this one dies while it loads."""
         if not self.is_local:
-            yield
-            return
+            return nullcontext()
         from agent.engine.placement.cpu_probe import crash_marker
 
         types = plan.weight_types if plan else EMBEDDED_TENSOR_TYPES
-        with crash_marker(self.paths.cache, types, self.placement(plan).extra_buffers is not False):
-            yield
+        repacked = self.placement(plan).extra_buffers is not False
+        return crash_marker(self.paths.cache, types, repacked)
 
     async def probe_repacking(self, plan: PlacementPlan | None) -> None:
         """Find out whether repacked weights work here, where they are off because they might crash."""
@@ -210,16 +203,11 @@ class ModelLoader:
             return Placement(context)
         from agent.engine.placement import cpu_probe
 
-        placement = Placement(
-            context,
-            self.sequences,
-            extra_buffers=cpu_probe.should_repack(self.paths.cache, EMBEDDED_TENSOR_TYPES),
-        )
-        return replace(
-            placement,
-            speculation=self.model.placement_request.speculation,
-            draft=None if self.model.draft is None else placement,
-        )
+        repack = cpu_probe.should_repack(self.paths.cache, EMBEDDED_TENSOR_TYPES)
+        placement = Placement(context, self.sequences, extra_buffers=repack)
+        draft = None if self.model.draft is None else placement
+        speculation = self.model.placement_request.speculation
+        return replace(placement, speculation=speculation, draft=draft)
 
     def draft_path(self) -> Path | None:
         """The GGUF of the model that drafts tokens; None: there is none. Raises EngineError where it
@@ -330,6 +318,5 @@ def _tokens(path: Path) -> list[object]:
         return []
     if not isinstance(types, list):
         return [*tokens]
-    return [
-        token if kind == NORMAL_TOKEN else None for token, kind in zip(tokens, types, strict=False)
-    ]
+    pairs = zip(tokens, types, strict=False)
+    return [token if kind == NORMAL_TOKEN else None for token, kind in pairs]

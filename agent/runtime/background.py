@@ -137,14 +137,12 @@ class Prefetcher:
     async def cached_tokens(self, ids: list[int]) -> int | None:
         """Tokens of a prompt in the engine's memory; None: unknown. Stops prefilling; must be idle."""
         self.cancel()
-        try:
+        with suppress(EngineError):
             generation = self._generate(Request(ids, max_tokens=0, background=True, private=True))
             async for event in generation:
                 generation.cancel()
                 if isinstance(event, Prefill):
                     return event.cached
-        except EngineError:
-            pass
         return None
 
     def cancel(self) -> None:

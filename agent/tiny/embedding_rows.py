@@ -65,8 +65,7 @@ def bits() -> npt.NDArray[np.uint8]:
         core += shake(b"special%d" % index).digest(LETTER_DIMS // 8)
         flags[index] = _signs(b"flags%d" % index, FLAG_DIMS)
     out = np.empty((size, IDENTITY_DIMS), dtype=np.uint8)
-    out[:, :LETTER_DIMS] = np.unpackbits(np.frombuffer(core, dtype=np.uint8)).reshape(
-        size, LETTER_DIMS
-    )
+    letters = np.unpackbits(np.frombuffer(core, dtype=np.uint8))
+    out[:, :LETTER_DIMS] = letters.reshape(size, LETTER_DIMS)
     out[:, LETTER_DIMS:] = flags
     return out

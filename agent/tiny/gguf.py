@@ -28,10 +28,8 @@ Q4_BLOCK_BYTES = 18
 def table_q4(signs: npt.NDArray[np.uint8], output: bool) -> npt.NDArray[np.uint8]:
     """Pack the structured rows as Q4_0: exact, as all are ± 7 steps. ``output``: rolled and scaled."""
     count = len(signs)
-    blocks, kinds = (
-        embedding_rows.EMBEDDING_DIMS // BLOCK_SIZE,
-        embedding_rows.IDENTITY_DIMS // BLOCK_SIZE,
-    )
+    blocks = embedding_rows.EMBEDDING_DIMS // BLOCK_SIZE
+    kinds = embedding_rows.IDENTITY_DIMS // BLOCK_SIZE
     scale = embedding_rows.OUTPUT_SCALE if output else 1.0
     steps = np.zeros(blocks, dtype=np.float32)
     steps[:kinds] = scale / 7
@@ -41,9 +39,8 @@ def table_q4(signs: npt.NDArray[np.uint8], output: bool) -> npt.NDArray[np.uint8
     out = np.empty((count, blocks, Q4_BLOCK_BYTES), dtype=np.uint8)
     for block in range(blocks):
         target = (block + shift) % blocks
-        out[:, target, :2] = np.frombuffer(
-            steps[block].astype(np.float16).tobytes(), dtype=np.uint8
-        )
+        step = steps[block].astype(np.float16).tobytes()
+        out[:, target, :2] = np.frombuffer(step, dtype=np.uint8)
         if block < kinds:  # nibbles: 1 for -7 steps, 15 for +7
             pairs = halves[:, block, 1] * np.uint8(0xE0)
             pairs += halves[:, block, 0] * np.uint8(0x0E)
@@ -162,12 +159,9 @@ def write(
         data[tensors["rows.ids"]] = tensors[f"rows.{key}"]
         writer.add_tensor(f"{name}.weight", data, raw_dtype=q4)
     for name, data in tensors.items():
-        if name.startswith("rows."):
-            continue
-        if data.dtype == np.uint8:
-            writer.add_tensor(name, data, raw_dtype=gguf.GGMLQuantizationType.Q8_0)
-        else:
-            writer.add_tensor(name, data)
+        if not name.startswith("rows."):
+            kind = gguf.GGMLQuantizationType.Q8_0 if data.dtype == np.uint8 else None
+            writer.add_tensor(name, data, raw_dtype=kind)
     report(0.7)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

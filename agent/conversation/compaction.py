@@ -200,8 +200,7 @@ class _Compaction:
         self._generator, self._conversation = generator, conversation
         self._context = context or generator.context_length
         self._base = conversation.compacted.end if conversation.compacted else 0
-        starts = turn_starts(conversation.entries)
-        self.starts = [start for start in starts if start > self._base]
+        self.starts = [start for start in turn_starts(conversation.entries) if start > self._base]
         """Indexes of entries where turns begin, except the first turn in the prompt."""
         self._tokens_before = self._prompt_tokens()
 

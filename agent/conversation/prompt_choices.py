@@ -24,8 +24,7 @@ def toggle_fold(form: Format, conversation: Conversation, at: int) -> None:
     shortened = None
     if entry.shortened_ids is None:
         note = f"; the whole: agent sessions show {conversation.id}"
-        limit = min(LONG_RESULT_TOKENS, len(entry.ids) // 3)
-        shortened = shorten_entry(form, entry, limit, note)
+        shortened = shorten_entry(form, entry, min(LONG_RESULT_TOKENS, len(entry.ids) // 3), note)
         if len(shortened) >= len(entry.ids):
             raise PromptChoiceError(
                 f"This result has {len(entry.ids)} tokens: too few to fold any away."

@@ -93,25 +93,23 @@ def _candidates() -> Iterator[tuple[str, str, Path]]:
     yield from _gguf_files("Hugging Face", Path(hub))
 
 
+def _files(folder: Path, pattern: str) -> list[Path]:
+    try:
+        return sorted(path for path in folder.rglob(pattern) if path.is_file())
+    except OSError:
+        return []
+
+
 def _gguf_files(source: str, folder: Path) -> Iterator[tuple[str, str, Path]]:
     """Yield the GGUF files below a folder; of a split model the first part."""
-    try:
-        paths = sorted(path for path in folder.rglob("*.gguf") if path.is_file())
-    except OSError:
-        return
-    for path in paths:
+    for path in _files(folder, "*.gguf"):
         if not SPLIT.search(path.stem) or "-00001-of-" in path.stem:
             yield source, SPLIT.sub("", path.stem), path
 
 
 def _ollama_blobs(folder: Path) -> Iterator[tuple[str, str, Path]]:
     """Yield the weights' blob of each manifest, manifests/REGISTRY/LIBRARY/NAME/TAG."""
-    manifests = folder / "manifests"
-    try:
-        paths = sorted(path for path in manifests.rglob("*") if path.is_file())
-    except OSError:
-        return
-    for path in paths:
+    for path in _files(folder / "manifests", "*"):
         try:
             layers = json.loads(path.read_text(encoding="utf-8"))["layers"]
             digest = next(layer["digest"] for layer in layers if layer["mediaType"] == _WEIGHTS)

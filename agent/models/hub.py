@@ -182,8 +182,7 @@ def hub_model(repo: str, quantisation: Quantisation, paths: Paths) -> Model:
     name, owner = re.sub(r"[^\w:.@+-]", "-", stem), repo.partition("/")[0]
     # In any case of letters: folders of two models must not be the same.
     taken = {known.lower() for m in catalog.values() for known in (m.name, *m.aliases)}
-    names = (name, f"{name}@{owner}", f"{name}@{repo.replace('/', '-')}")
-    name = unused_name(names, taken)
+    name = unused_name((name, f"{name}@{owner}", f"{name}@{repo.replace('/', '-')}"), taken)
     return Model(
         name=name,
         description=f"{repo}, {quantisation.name}",

@@ -206,8 +206,7 @@ class ModelLoader:
         repack = cpu_probe.should_repack(self.paths.cache, EMBEDDED_TENSOR_TYPES)
         placement = Placement(context, self.sequences, extra_buffers=repack)
         draft = None if self.model.draft is None else placement
-        speculation = self.model.placement_request.speculation
-        return replace(placement, speculation=speculation, draft=draft)
+        return replace(placement, speculation=self.model.placement_request.speculation, draft=draft)
 
     def draft_path(self) -> Path | None:
         """The GGUF of the model that drafts tokens; None: there is none. Raises EngineError where it

@@ -366,8 +366,7 @@ class Runtime:
         self._withhold_tools(form)
         # All models of GPT-OSS have the same vocabulary.
         vocabulary = "o200k_harmony" if form.name == "harmony" else self.model.name
-        scripted = self.script is not None
-        self.loaded = loaded = LoadedModel(engine, form, vocabulary, not scripted)
+        self.loaded = loaded = LoadedModel(engine, form, vocabulary, self.script is None)
         self.asleep = None
         return loaded
 

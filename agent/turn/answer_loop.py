@@ -147,8 +147,7 @@ class AnswerLoop:
         conversation, before = context.conversation, context.conversation.compacted
         limit = None if threshold is None else int(threshold / FULL_SHARE)
         try:
-            room = make_room(self._prepared.generator, conversation, limit)
-            await context.until_stopped(room)
+            await context.until_stopped(make_room(self._prepared.generator, conversation, limit))
             compacted = conversation.compacted
             if threshold is not None and compacted is not None and compacted is not before:
                 CompactionWriter(context.output).close(compacted.text)

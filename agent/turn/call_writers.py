@@ -208,8 +208,7 @@ class CodeWriter(ItemWriter, CallWriter):
         output.emit(ev.CodeInterpreterCallInProgress(**self.at))
 
     def _close(self, status: Literal["completed", "incomplete", "failed"], logs: str) -> None:
-        outputs = [{"type": "logs", "logs": logs}]
-        self.close_item(code=self._code, outputs=outputs, status=status)
+        self.close_item(code=self._code, outputs=[{"type": "logs", "logs": logs}], status=status)
 
     def code_delta(self, text: str) -> None:
         self._code += text

@@ -70,8 +70,7 @@ class FurtherCall:
             case Delta(text) if self._recipient is not None:
                 self._arguments += _squeeze(text)
             case Closed() if self._recipient is not None:
-                again = (self._recipient, self._arguments) in self._earlier
-                return "none" if again else "call"
+                return "none" if (self._recipient, self._arguments) in self._earlier else "call"
             case _:
                 return "undecided"
         # Arguments are new once they are the beginning of no earlier ones.

@@ -195,8 +195,7 @@ class Turn(TurnContext):
             "usage": self.usage.tokens,
         }
         if self.options.include_messages and prepared is not None:
-            first = prepared.first_generated_entry
-            changes |= response_messages(self.format, conversation, first)
+            changes |= response_messages(self.format, conversation, prepared.first_generated_entry)
         response = self.response.model_copy(update=changes)
         if not self.awaits_client:  # else the client's next request still needs the reasoning
             conversation.end_turn(self.format if prepared is not None else None)

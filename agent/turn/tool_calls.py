@@ -278,8 +278,7 @@ class ToolCall:
     def _own_argument(self) -> str | None:
         if (tool := self.tool) is None:
             return None
-        is_shell = tool.model_name == "container.exec"
-        name = tool.model_name if is_shell else tool.name
+        name = tool.model_name if tool.model_name == "container.exec" else tool.name
         argument = {"apply_patch": "input", "container.exec": "cmd"}.get(name)
         return argument if tool.model_parameters.get("required") == [argument] else None
 
@@ -389,8 +388,7 @@ class ToolCallRunner:
                 continue
             text = call.abort_text(why)
             if call.result_text is None:
-                error = ev.McpProtocolError(code=INTERRUPTED_CODE, message=text)
-                call.writer.failed(error)
+                call.writer.failed(ev.McpProtocolError(code=INTERRUPTED_CODE, message=text))
             self._record_result(call, text)
         self.pending = []
 
@@ -418,8 +416,7 @@ class ToolCallRunner:
         """Give each call its result. People are asked about one call at a time."""
         allowed = [call for call in batch if await self._may_run(call)]
         work = [self._execute(call) for call in allowed]
-        results = await asyncio.gather(*work, return_exceptions=True)
-        for result in results:
+        for result in await asyncio.gather(*work, return_exceptions=True):
             if isinstance(result, BaseException):
                 raise result
 

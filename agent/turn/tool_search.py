@@ -117,8 +117,8 @@ def find_search(
         servers = {tool.server for tool in tools} - {builtin.name for builtin in host.builtins}
     hidden = [tool for tool in tools if tool.server in servers]
     if options.tool_search == "auto":
-        share = _measure(form, options, hidden) * CONTEXT_SHARE
-        hidden = hidden if share > context_length else []
+        is_long = _measure(form, options, hidden) * CONTEXT_SHARE > context_length
+        hidden = hidden if is_long else []
         servers = servers if hidden else ()
     if not hidden and not any(function.deferred for function in options.functions):
         return None

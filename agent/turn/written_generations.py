@@ -143,8 +143,7 @@ def generation_prompt(
 ) -> list[int]:
     """Return the prompt of a generation. ``before``: ids before the turn, as prompts have them."""
     turn = chain.from_iterable(entry.prompt_ids for entry in entries[: generation.entry])
-    opening = next_format(form, entries[: generation.entry]).open_assistant()
-    return [*before, *turn, *opening]
+    return [*before, *turn, *next_format(form, entries[: generation.entry]).open_assistant()]
 
 
 def continue_with_token(

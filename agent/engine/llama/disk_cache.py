@@ -117,8 +117,7 @@ def fingerprint(path: Path, placement: Placement, version: str) -> str:
     except EngineError:
         pass  # llama.cpp could read it
     facts = repr((stat.st_size, stat.st_mtime_ns, header, layout, version, SEGMENT_TOKENS))
-    digest = hashlib.blake2b(facts.encode(), digest_size=6).hexdigest()
-    return f"{path.stem[:40]}-{digest}"
+    return f"{path.stem[:40]}-{hashlib.blake2b(facts.encode(), digest_size=6).hexdigest()}"
 
 
 def _digest(before: str, ids: Sequence[int]) -> str:

@@ -185,8 +185,7 @@ class EngineWorker(threading.Thread):
         except Exception as error:
             # llama.cpp's threads need memory too.
             if isinstance(error, MemoryError) or "can't start new thread" in str(error):
-                path = self._engine.path
-                error = OutOfMemoryError(f"There is not enough memory to load {path}.")
+                error = OutOfMemoryError(f"There is not enough memory to load {self._engine.path}.")
             self.loaded.set_exception(error)
         else:
             self.loaded.set_result(None)
@@ -265,8 +264,7 @@ class EngineWorker(threading.Thread):
 
         try:
             limit = disk_cache.byte_limit(options)
-            version = llama_cpp.__version__
-            name = disk_cache.fingerprint(self._engine.path, self._placement, version)
+            name = disk_cache.fingerprint(self._engine.path, self._placement, llama_cpp.__version__)
         except OSError as error:
             log.warning("the prefix cache on disk is not used: %s", error)
             return None

@@ -152,8 +152,7 @@ class KvSequence:
     def _thin(self) -> None:
         while len(self.checkpoints) > MAX_CHECKPOINTS:
             lengths = sorted(self.checkpoints)
-            inner = range(1, len(lengths) - 1)
-            closest = min(inner, key=lambda i: lengths[i + 1] - lengths[i - 1])
+            closest = min(range(1, len(lengths) - 1), key=lambda i: lengths[i + 1] - lengths[i - 1])
             del self.checkpoints[lengths[closest]]
 
     def restore(self, stored: StoredPrefix) -> Generator[bool]:

@@ -105,8 +105,7 @@ class RemoteGeneration:
     # --- requests ---
 
     async def _generate(self) -> Finished:
-        total = len(self.request.prompt)
-        self._items.put_nowait(Prefill(0, total, 0))
+        self._items.put_nowait(Prefill(0, len(self.request.prompt), 0))
         if self.request.max_tokens == 0 and not self._client.backend.prefill_without_sampling:
             return self._finished("length")
         allowed: list[int] | None = None

@@ -82,8 +82,7 @@ async def send(writer: asyncio.StreamWriter, message: object) -> None:
 async def receive(reader: asyncio.StreamReader) -> Any:
     """Read a line. Raises ConnectionError at the end of the stream, and for invalid JSON."""
     try:
-        line = await reader.readuntil(b"\n")
-        return json.loads(line)
+        return json.loads(await reader.readuntil(b"\n"))
     except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError) as error:
         raise ConnectionError("the other end has gone") from error
 

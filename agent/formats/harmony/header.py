@@ -413,8 +413,7 @@ class HeaderReader:
         if not words:
             return value + cut + more
         name, canonical = self._resolve_name(words[0])
-        rest = value.lstrip()[len(words[0]) :]
-        left = self._strip_content_type(rest)
+        left = self._strip_content_type(value.lstrip()[len(words[0]) :])
         unknown = canonical is None and name not in NON_TOOL_RECIPIENTS
         if unknown and self._complete and left.strip() and not _is_json(left):
             name = _TYPE_LAST.sub("", value.partition("{")[0].strip())

@@ -407,8 +407,7 @@ class HarmonyParser:
         """End the open message at a stop id or at a new message's first id."""
         if self._done:
             return
-        called = self._close_body(token, at) if self._body is not None else False
-        if called:
+        if self._body is not None and self._close_body(token, at):
             self._stop("call", at)
         elif token == token_ids.RETURN_ID:
             self._stop("return", at)

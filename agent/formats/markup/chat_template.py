@@ -327,8 +327,7 @@ class ChatTemplate:
         end = _between(self.render(messages), last, None)
         if end.endswith(prompt):
             with suppress(UnusableTemplateError):
-                text = self.render([*messages, message("system", self._v)])
-                return _between(text, last, self._v)
+                return _between(self.render([*messages, message("system", self._v)]), last, self._v)
         return end
 
     def _derive_result_frames(

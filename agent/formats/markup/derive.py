@@ -287,8 +287,7 @@ class Derivation:
         opening, closing = f"{match['open']}{ANY}>", f"{match['close']}{ANY}>"
         last = f"/{self._keys[1 - spot.number]}>"
         end = text.find(last, spot.last_value) + len(last)
-        syntax = CallSyntax("nested", key_open=opening, value_close=closing)
-        return syntax, match.start(), end
+        return CallSyntax("nested", key_open=opening, value_close=closing), match.start(), end
 
     def _as_tags(self, text: str, spot: _Position) -> _Arguments | None:
         """Keys and values in tags; the first call, with two of each, shows them."""
@@ -326,8 +325,7 @@ class Derivation:
         return before.removeprefix(start), after.removesuffix(end)
 
     def _with_value(self, value: object) -> str:
-        called = message("assistant", "", [(self._names[0], {self._keys[0]: value})])
-        return self._render(called)
+        return self._render(message("assistant", "", [(self._names[0], {self._keys[0]: value})]))
 
 
 def _arguments_of(value: Any) -> Any:

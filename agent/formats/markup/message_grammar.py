@@ -332,8 +332,7 @@ class MessageGrammar:
             empty = "" if schema.get("minItems") else '"[]" | '
             values.append(f"{empty}{item} (gap {item})*")
         if nested and "object" in rest:
-            members = self._members(schema, self._tagged, "gap").removesuffix("?")
-            values.append(members or '"{}"')
+            values.append(self._members(schema, self._tagged, "gap").removesuffix("?") or '"{}"')
         if rest := rest - {"array", "object"} if nested else rest:
             values.append(self._value(schema, rest))
         before, typed, after = syntax.key_close.rstrip("\n").partition(ANY)

@@ -17,11 +17,8 @@ what a shell command of the person wrote; server: an MCP server's instructions, 
 MAX_FILE_BYTES, MAX_PDF_BYTES = 256 * 1024, 16 << 20
 """Sizes of the largest text and the largest PDF that can be attached."""
 _ATTRIBUTES: dict[Kind, str] = {
-    "file": "path",
-    "prompt": "name",
-    "command": "run",
-    "server": "name",
-}
+    "file": "path", "prompt": "name", "command": "run", "server": "name",
+}  # fmt: skip
 _HEADER = re.compile(
     r'\n\n<(?P<tag>(?P<kind>file|prompt|command)_*) (?:path|name|run)="(?P<source>[^"\n]*)"'
     r' lines="(?P<lines>[0-9]{1,9})">\n'

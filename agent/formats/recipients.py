@@ -86,7 +86,7 @@ class Recipients:
         """Index the names; ``schemas`` are the JSON Schemas of the arguments, by declared name."""
         self._schemas = schemas or {}
         self.declared = tuple(dict.fromkeys(declared))
-        self._declared_set = frozenset(self.declared)
+        self._declared_set = known = frozenset(self.declared)
         self._by_normalised_name: dict[str, str | None] = {}
         self._by_last_part: dict[str, str | None] = {}
         self._by_letters: dict[str, str | None] = {}
@@ -95,11 +95,8 @@ class Recipients:
             _add(self._by_normalised_name, normalised, name)
             _add(self._by_last_part, normalised.rpartition(".")[2], name)
             _add(self._by_letters, _letters(normalised), name)
-        self._aliases = {
-            _normalised(alias): name
-            for alias, name in (aliases or {}).items()
-            if name in self._declared_set
-        }
+        pairs = (aliases or {}).items()
+        self._aliases = {_normalised(alias): name for alias, name in pairs if name in known}
 
     def as_json(self) -> dict[str, Any]:
         return {"declared": self.declared, "aliases": self._aliases, "schemas": self._schemas}

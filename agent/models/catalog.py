@@ -53,12 +53,8 @@ _URLS = FieldSpec("a text in quotes or a list of them", lambda v: is_text(v) or 
 _SERVER_FIELDS = {"url": _URLS, "key_env": _TEXT, "model": _TEXT, "wait": _SECONDS}
 """Only models that run on a server have these."""
 _PLACEMENT_FIELDS = {
-    "gpu_layers": _COUNT,
-    "cpu_experts": _COUNT,
-    "expert_cache": _COUNT,
-    "flash_attention": _FLAG,
-    "extra_buffers": _FLAG,
-    "overcommit": _FLAG,
+    **dict.fromkeys(("gpu_layers", "cpu_experts", "expert_cache"), _COUNT),
+    **dict.fromkeys(("flash_attention", "extra_buffers", "overcommit"), _FLAG),
     "context": _COUNT,
     "kv_type": FieldSpec(f"one of {', '.join(get_args(KvType))}", get_args(KvType).__contains__),
     "speculation": FieldSpec(

@@ -14,12 +14,9 @@ from agent.models.resolve import default_name
 EMBEDDED_BYTES = 78_000_000
 """About the size of the embedded model's file, which is made when it first runs."""
 _STATES = {
-    "pulled": "installed",
-    "file": "installed",
-    "hub": "not downloaded",
-    "server": "on a server",
+    "pulled": "installed", "file": "installed", "hub": "not downloaded", "server": "on a server",
     "wrong": "wrong entry",
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,17 +15,10 @@ VOCABULARY_SIZE = 201_088
 """Tokens of o200k_harmony, specials and reserved ids included."""
 
 SPECIALS = {
-    199_998: "<|startoftext|>",
-    199_999: "<|endoftext|>",
-    200_002: "<|return|>",
-    200_003: "<|constrain|>",
-    200_005: "<|channel|>",
-    200_006: "<|start|>",
-    200_007: "<|end|>",
-    200_008: "<|message|>",
-    200_012: "<|call|>",
-    200_018: "<|endofprompt|>",
-}
+    199_998: "<|startoftext|>", 199_999: "<|endoftext|>", 200_002: "<|return|>",
+    200_003: "<|constrain|>", 200_005: "<|channel|>", 200_006: "<|start|>", 200_007: "<|end|>",
+    200_008: "<|message|>", 200_012: "<|call|>", 200_018: "<|endofprompt|>",
+}  # fmt: skip
 
 
 def ranks() -> bytes:

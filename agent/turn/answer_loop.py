@@ -36,11 +36,8 @@ class AnswerLoop:
         context, calls, constraints = self._context, self._calls, self._prepared.constraints
         for event in self._prepared.begun.events:
             context.output.repeat(event)
-        unavailable = {
-            s.name: s.error or f"is {s.status}"
-            for s in context.host.server_states()
-            if s.status != "ready"
-        }
+        states = context.host.server_states()
+        unavailable = {s.name: s.error or f"is {s.status}" for s in states if s.status != "ready"}
         for server in context.options.excluded_servers:
             unavailable.setdefault(server, "has tools, but 'allowed_tools' allows none of them")
         for server in context.options.list_tools_of:

@@ -21,21 +21,14 @@ MAX_HEADER_TOKENS, HEADER_CHUNK_TOKENS = 64, 8
 TOOLS_SHARE = 4
 """Where tools take a fourth of a prompt that is too long, they are named as the reason."""
 _KINDS: dict[SegmentKind, ev.ContextPartKind] = {
-    SegmentKind.REASONING: "reasoning",
-    SegmentKind.PREAMBLE: "commentary",
-    SegmentKind.TOOL: "call",
-    SegmentKind.TOOL_UNKNOWN: "call",
-    SegmentKind.FINAL: "answer",
-}
+    SegmentKind.REASONING: "reasoning", SegmentKind.PREAMBLE: "commentary",
+    SegmentKind.TOOL: "call", SegmentKind.TOOL_UNKNOWN: "call", SegmentKind.FINAL: "answer",
+}  # fmt: skip
 BAR_GROUPS: dict[str, tuple[ev.ContextPartKind, ...]] = {
-    "instructions": ("system", "developer", "opening"),
-    "tools": ("tools",),
-    "summary": ("summary",),
-    "prompts": ("prompt", "file"),
-    "reasoning": ("reasoning",),
-    "calls": ("call", "result"),
+    "instructions": ("system", "developer", "opening"), "tools": ("tools",), "summary": ("summary",),
+    "prompts": ("prompt", "file"), "reasoning": ("reasoning",), "calls": ("call", "result"),
     "answers": ("commentary", "answer"),
-}
+}  # fmt: skip
 """The groups of a bar, and the kinds of parts in each."""
 BAR_MARKS = dict(zip(BAR_GROUPS, "█▓▞▒░▚▤", strict=True))
 """The character of each group in a bar, distinct also without colours."""

@@ -34,11 +34,8 @@ def conversation_exposure(
     # Definitions count neither here nor where the prompt declares them.
     ignored = {*client_functions, form.canonical_name(SEARCH_NAME)}
     entries = conversation.entries
-    prompts = [
-        split_attachments(_prompt_text(form, entry.ids))
-        for entry in entries
-        if entry.role in ("user", "steering")
-    ]
+    written = (entry.ids for entry in entries if entry.role in ("user", "steering"))
+    prompts = [split_attachments(_prompt_text(form, ids)) for ids in written]
 
     def results() -> Iterator[tuple[Tool, bool]]:
         yield from ((Tool("", file.name, "", {}), False) for file in files if not file.own)

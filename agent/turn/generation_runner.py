@@ -10,7 +10,7 @@ from agent import events as ev
 from agent.conversation.conversation import next_format
 from agent.engine import protocol
 from agent.formats.protocol import EditableFormat, SegmentKind, SingleMessageFormat, Stop
-from agent.turn.constraints import BegunTextError, GenerationStage, TurnConstraints
+from agent.turn.constraints import BegunTextError, GenerationStage
 from agent.turn.context import TurnContext
 from agent.turn.context_usage import explain_overflow
 from agent.turn.decoder import GenerationDecoder, Hedge
@@ -33,14 +33,8 @@ def _alternatives(options: TurnOptions, hedge: Hedge | None) -> int | None:
 class GenerationRunner:
     """Runs the generations of one turn, one after the other."""
 
-    def __init__(
-        self,
-        context: TurnContext,
-        calls: ToolCallRunner,
-        constraints: TurnConstraints,
-        first_entry: int,
-    ) -> None:
-        self._context, self._calls, self._constraints = context, calls, constraints
+    def __init__(self, context: TurnContext, calls: ToolCallRunner, first_entry: int) -> None:
+        self._context, self._calls, self._constraints = context, calls, calls.constraints
         self._token_events, self._first_entry = context.runtime.token_events, first_entry
         self.decoders: list[GenerationDecoder] = []
         self.running: GenerationDecoder | None = None

@@ -179,12 +179,8 @@ class TurnOptions:
 
     def with_model_settings(self, other: TurnOptions) -> TurnOptions:
         """These options with those of ``other`` that its model's entry sets."""
-        return replace(
-            self,
-            sampling=other.sampling,
-            loop_limits=other.loop_limits,
-            hedge_below=other.hedge_below,
-        )
+        limits, hedge = other.loop_limits, other.hedge_below
+        return replace(self, sampling=other.sampling, loop_limits=limits, hedge_below=hedge)
 
     def prompt_header(self, tools: Collection[Tool]) -> PromptHeader:
         """The system and developer messages' content; ``tools``: the host's that the turn may use."""

@@ -85,7 +85,7 @@ def prepare_turn(
         ),
         calls,
         constraints,
-        GenerationRunner(context, calls, constraints, first_entry),
+        GenerationRunner(context, calls, first_entry),
         first_entry,
         first_generated_entry,
         begun,

@@ -33,13 +33,9 @@ class ToolSearch:
     """The search of one turn."""
 
     def __init__(
-        self,
-        form: Format,
-        declared_tools: Sequence[Tool],
-        tools: Sequence[Tool],
-        options: TurnOptions,
+        self, form: Format, declared: Sequence[Tool], tools: Sequence[Tool], options: TurnOptions
     ) -> None:
-        """``declared_tools``: what the prompt declares. ``tools``: those that are searched."""
+        """``declared``: what the prompt declares. ``tools``: those that are searched."""
         self.functions = [function for function in options.functions if function.deferred]
         self._form, self._tools, self._explained = form, tools, set[str]()
         self._searching = asyncio.Lock()
@@ -58,7 +54,7 @@ class ToolSearch:
             read_only=True,
             labels=frozenset(),
         )
-        self.prompt_tools = [*declared_tools, self.tool]
+        self.prompt_tools = [*declared, self.tool]
 
     @cached_property
     def _index(self) -> ToolIndex:

@@ -27,11 +27,8 @@ _NAMESPACE_SETTINGS = {
 }
 """Files of /proc/sys: what forbids user namespaces to programs of ordinary users, what allows them."""
 _PACKAGE_MANAGERS = {
-    "apt-get": "apt install",
-    "dnf": "dnf install",
-    "apk": "apk add",
-    "pacman": "pacman -S",
-}
+    "apt-get": "apt install", "dnf": "dnf install", "apk": "apk add", "pacman": "pacman -S",
+}  # fmt: skip
 _MESA = {
     "apk": {"AMD": "mesa-vulkan-ati", "Intel": "mesa-vulkan-intel"},
     "pacman": {"AMD": "vulkan-radeon", "Intel": "vulkan-intel"},
@@ -52,7 +49,7 @@ class Hardware:
     system: str = platform.system()
     machine: str = platform.machine()
 
-    def text(self, path: str) -> str:
+    def text(self, path: str | Path) -> str:
         try:
             return (self.root / path).read_text(errors="replace").strip()
         except OSError:
@@ -86,16 +83,15 @@ class Hardware:
         if self.has("proc/driver/nvidia/version") or self.has("usr/lib/wsl/lib/libcuda.so*"):
             vendors["NVIDIA"] = None
         for device in sorted(self.root.glob("sys/bus/pci/devices/*")):
-            vendor = _PCI_VENDORS.get(self.text(str((device / "vendor").relative_to(self.root))))
-            kind = self.text(str((device / "class").relative_to(self.root)))
-            if vendor and kind.startswith(_PCI_CLASSES):
+            vendor = _PCI_VENDORS.get(self.text(device / "vendor"))
+            if vendor and self.text(device / "class").startswith(_PCI_CLASSES):
                 vendors[vendor] = None
         return list(vendors)
 
     def gpu_name(self, vendor: Vendor) -> str:
         """The driver's name for the first GPU of a vendor, else the vendor alone."""
         for file in sorted(self.root.glob("proc/driver/nvidia/gpus/*/information")):
-            for line in self.text(str(file.relative_to(self.root))).splitlines():
+            for line in self.text(file).splitlines():
                 if vendor == "NVIDIA" and line.startswith("Model:"):
                     return line.removeprefix("Model:").strip()
         return f"{vendor} GPU"

@@ -310,10 +310,6 @@ class AnswerConstraint:
         if self._ends is not None:
             text = np.arange(token_ids.FIRST_SPECIAL_ID if self._text_left > 0 else 0)
             return np.append(text, sorted(self._ends))
-        length = len(self._written)
-        following = {
-            header[length]
-            for header in self._headers
-            if header[:length] == self._written and len(header) > length
-        }
+        written, n = self._written, len(self._written)
+        following = {h[n] for h in self._headers if h[:n] == written and len(h) > n}
         return np.array(sorted(following), np.intp)

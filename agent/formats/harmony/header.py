@@ -156,13 +156,7 @@ def may_begin_header(text: str) -> bool:
         return True
     for word in HEADER_WORDS:
         if text.startswith(word):
-            rest = text[len(word) :].lstrip(": ")
-            return (
-                not rest
-                or "to=".startswith(rest)
-                or rest.startswith("to=")
-                or may_begin_header(rest)
-            )
+            return may_begin_header(text[len(word) :].lstrip(": "))
     return "to=".startswith(text) or text.startswith("to=")
 
 
@@ -318,11 +312,8 @@ class HeaderReader:
         for channel in CHANNELS:
             if word.startswith(channel):
                 glued = word[len(channel) :] + rest
-                if (
-                    self._complete
-                    or not glued[:1].islower()
-                    or glued.startswith(("to=", "json", "code"))
-                ):
+                is_clear = not glued[:1].islower() or glued.startswith(("to=", "json", "code"))
+                if self._complete or is_clear:
                     return channel, glued, channel
         corrected = correct_channel(word)
         if self._may_hold_body() and word.lower() not in CHANNELS and not _TO.match(rest.lstrip()):
@@ -401,11 +392,8 @@ class HeaderReader:
         rest = self._strip_content_type(before)
         for value in values[:-1]:
             rest += self._read_recipient(value)
-        return rest + (
-            self._read_recipient(values[-1] + brace + after_brace)
-            if values
-            else brace + after_brace
-        )
+        body = brace + after_brace
+        return rest + (self._read_recipient(values[-1] + body) if values else body)
 
     def _read_recipient(self, value: str) -> str:
         value, cut, more = value.partition("<|")

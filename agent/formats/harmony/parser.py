@@ -278,18 +278,13 @@ class HarmonyParser:
         text = self._header.text
         in_words = self._header.started and GLUED_HEADER.match(text)
         bare = len(self._header.parts) == 1 and (not self._header.started or in_words)
+        may_be_stray = text and not force and text.strip() not in _EMPTY_VALUES
         if header.other_turn and (not bare or text.strip() in OTHER_ROLES):
             if ended is None and not force:
                 self._abandon_header()
             else:
                 self._stop_at_header("turn_invented", "turn")
-        elif (
-            bare
-            and text
-            and not force
-            and self._header.is_stray(text)
-            and text.strip() not in _EMPTY_VALUES
-        ):
+        elif bare and may_be_stray and self._header.is_stray(text):
             self._out.append(Repair("stray_text", self._header.start, text))
         elif bare and not header.is_call and (text.strip() or force):
             spelled = SPELLED_HEADER.match(text)

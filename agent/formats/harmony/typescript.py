@@ -85,11 +85,8 @@ class _Writer:
         """Resolve a schema within another one; too deep or too many are ``any``."""
         self._remaining_subschemas -= 1
         depth, within = parent.depth + 1, parent.within
-        if (
-            not isinstance(schema, dict)
-            or depth > MAX_SCHEMA_DEPTH + 1
-            or self._remaining_subschemas < 0
-        ):
+        is_too_much = depth > MAX_SCHEMA_DEPTH + 1 or self._remaining_subschemas < 0
+        if is_too_much or not isinstance(schema, dict):
             return _Node({})
         schema = dict(schema)
         while isinstance(ref := schema.pop("$ref", None), str) and ref not in within:

@@ -86,15 +86,12 @@ class _Closer:
         return closed
 
     def _close_each(self, closed: dict[str, Any], keyword: str, path: _Path) -> None:
+        at = (*path, keyword)
         match closed.get(keyword):
             case Mapping() as parts:
-                closed[keyword] = {
-                    name: self.close(part, (*path, keyword, name)) for name, part in parts.items()
-                }
+                closed[keyword] = {k: self.close(part, (*at, k)) for k, part in parts.items()}
             case list() as parts:
-                closed[keyword] = [
-                    self.close(part, (*path, keyword, str(i))) for i, part in enumerate(parts)
-                ]
+                closed[keyword] = [self.close(p, (*at, str(i))) for i, p in enumerate(parts)]
 
     def _leave_open(self, schema: Mapping[str, Any]) -> None:
         parts: list[Any] = [{key: schema[key] for key in schema if key not in _DEFINITIONS}]

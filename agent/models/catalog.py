@@ -74,9 +74,7 @@ _FIELDS = {
     "response_template": FieldSpec(
         "a table, or the path of a JSON file", lambda value: is_text(value) or type(value) is dict
     ),
-    "sampling": FieldSpec(
-        "a table, as in { temperature = 1.0 }", lambda value: isinstance(value, dict)
-    ),
+    "sampling": FieldSpec("a table, as in { temperature = 1.0 }", lambda v: isinstance(v, dict)),
     "aliases": FieldSpec("a list of names", _is_name_list),
     "examples": FieldSpec("a list of prompts", _is_name_list),
     "download_size": FieldSpec("a number of bytes", _is_count),

@@ -34,9 +34,7 @@ INHERITED = (
 def discover(catalog: dict[str, Model]) -> list[Model]:
     """List other programs' models, each file once, without those of ``catalog``. A name that is taken
     gets ``@`` and the program, and if need be a number."""
-    taken_names = {
-        name.lower() for model in catalog.values() for name in (model.name, *model.aliases)
-    }
+    taken_names = {name.lower() for m in catalog.values() for name in (m.name, *m.aliases)}
     seen_files = {os.path.realpath(model.path) for model in catalog.values() if model.path}
     models: list[Model] = []
     for program, name, path in _candidates():

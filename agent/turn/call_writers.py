@@ -202,9 +202,8 @@ class CodeWriter(ItemWriter, CallWriter):
         """``container``: id of the Python session that the code runs in."""
         self.server, self.name, self.arguments = "code_interpreter", name, "{}"
         self._code = ""
-        super().__init__(
-            output, ev.CodeInterpreterCallItem(id=new_id("ci"), container_id=container)
-        )
+        item = ev.CodeInterpreterCallItem(id=new_id("ci"), container_id=container)
+        super().__init__(output, item)
         output.emit(ev.CodeInterpreterCallInProgress(**self.at))
 
     def _close(self, status: Literal["completed", "incomplete", "failed"], logs: str) -> None:

@@ -61,10 +61,8 @@ class FurtherCall:
 
     def _read(self, event: ParseEvent) -> State:
         match event:
-            case Opened(kind=SegmentKind.TOOL, recipient=str(recipient)) if (
-                recipient in self._functions
-            ):
-                self._recipient = recipient
+            case Opened(kind=SegmentKind.TOOL, recipient=str(name)) if name in self._functions:
+                self._recipient = name
             case Opened():
                 return "none"
             case Delta(text) if self._recipient is not None:

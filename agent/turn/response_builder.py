@@ -53,9 +53,8 @@ class ItemBuilder:
                 message = aborted_text("".join(self.printed), reason)
                 error = ev.McpProtocolError(code=INTERNAL_ERROR_CODE, message=message)
                 arguments = repair_arguments(text, False).json
-                return item.model_copy(
-                    update={"arguments": arguments, "error": error, "status": "failed"}
-                )
+                changes = {"arguments": arguments, "error": error, "status": "failed"}
+                return item.model_copy(update=changes)
             case _:
                 return item
 

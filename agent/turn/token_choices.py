@@ -118,12 +118,10 @@ async def describe_choices(
         for (token, value), chance in zip(logprob.top, chances, strict=True)
         if token != logprob.token
     )
-    own = logprob.rank
-    if own is None and any(token == logprob.token for token, _ in logprob.top):
+    written, own = logprob.token, logprob.rank
+    if own is None and any(token == written for token, _ in logprob.top):
         own = rank(logprob.logprob)
-    chosen = TokenChoice(
-        logprob.token, logprob.logprob, logprob.probability, own, verdict(logprob.token)
-    )
+    chosen = TokenChoice(written, logprob.logprob, logprob.probability, own, verdict(written))
     return TokenChoices(chosen, alternatives[:OTHER_CHOICES])
 
 

@@ -73,10 +73,9 @@ class ToolSearch:
         if not matches:
             text = f"No tool has these words; try others. There are tools of: {self._groups}"
             return ToolResult(text), []
-        tools = [self._tools[at] for at in matches if at < len(self._tools)]
-        functions = [
-            self.functions[at - len(self._tools)] for at in matches if at >= len(self._tools)
-        ]
+        count = len(self._tools)
+        tools = [self._tools[at] for at in matches if at < count]
+        functions = [self.functions[at - count] for at in matches if at >= count]
         declared = self._form.describe_functions([*map(declare_tool, tools), *functions])
         new = [tool for tool in tools if tool.server not in self._explained]
         self._explained.update(tool.server for tool in new)

@@ -237,9 +237,8 @@ class LlamaModel:
         pointer = lib.llama_get_logits_ith(self._context, output - self._batch.output_count)
         address = ctypes.addressof(pointer.contents)
         if (row := self._logit_rows.get(address)) is None:
-            row = self._logit_rows[address] = np.ctypeslib.as_array(
-                pointer, (self.vocabulary_size,)
-            )
+            row = np.ctypeslib.as_array(pointer, (self.vocabulary_size,))
+            self._logit_rows[address] = row
         return row
 
     def synchronize(self) -> None:

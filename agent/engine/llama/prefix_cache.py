@@ -277,11 +277,9 @@ class PrefixCache:
         """Return a prompt's prefix on disk if it is longer than the ``cached`` tokens in memory."""
         if self._disk is None or len(prompt) - cached <= MIN_REUSE_TOKENS:
             return None
-        windows = bool(self._model.sliding_window)
+        windows, least = bool(self._model.sliding_window), cached + MIN_REUSE_TOKENS - 1
         try:
-            prefix = self._disk.find(
-                prompt, windows=windows, longer_than=cached + MIN_REUSE_TOKENS - 1
-            )
+            prefix = self._disk.find(prompt, windows=windows, longer_than=least)
         except OSError as error:
             self._give_up(error)
             return None

@@ -364,9 +364,8 @@ def plan_with_draft(
             use = memory_use(draft_sizes, draft, gpus)
             use = MemoryUse(use.memory - PROGRAM_BYTES, use.devices)
             taken = use.devices or (0,) * len(gpus)
-            left = [
-                replace(gpu, free=gpu.free - size) for gpu, size in zip(gpus, taken, strict=True)
-            ]
+            pairs = zip(gpus, taken, strict=True)
+            left = [replace(gpu, free=gpu.free - size) for gpu, size in pairs]
             limited = replace(request, context=min(request.context or context, context))
             try:
                 plan = plan_placement(name, model_sizes, memory - use.memory, left, limited)

@@ -54,9 +54,7 @@ class RemoteGeneration:
         self._cached = 0
         self._began = self._first = time.perf_counter()
         """perf_counter at the start, and at the first token."""
-        self._items: asyncio.Queue[Prefill | Waiting | Tokens | Finished | EngineError] = (
-            asyncio.Queue()
-        )
+        self._items = asyncio.Queue[Prefill | Waiting | Tokens | Finished | EngineError]()
         self._loop = asyncio.get_running_loop()
         self._cancelled = False
         self._heard_at = 0.0

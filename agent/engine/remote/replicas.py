@@ -161,9 +161,8 @@ class Replicas:
     async def find_ready(self, preferred: Replica) -> Replica | HealthProblem:
         """Return one that can answer now, or why ``preferred`` cannot. Raises EngineError."""
         others = [each for each in self.all if each is not preferred and each.client.is_open]
-        problem, *rest = await asyncio.gather(
-            *(each.client.check_health() for each in (preferred, *others))
-        )
+        checks = (each.client.check_health() for each in (preferred, *others))
+        problem, *rest = await asyncio.gather(*checks)
         if problem is None:
             return preferred
         ready = (each for each, why in zip(others, rest, strict=True) if why is None)

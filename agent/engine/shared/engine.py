@@ -138,9 +138,7 @@ class SharedGeneration:
 
     def __init__(self, engine: SharedEngine, path: Path, request: Request) -> None:
         self._engine, self._path, self.request = engine, path, request
-        self._items: asyncio.Queue[Prefill | Waiting | Tokens | Finished | EngineError] = (
-            asyncio.Queue()
-        )
+        self._items = asyncio.Queue[Prefill | Waiting | Tokens | Finished | EngineError]()
         self._loop = asyncio.get_running_loop()
         self._cancelled = False
         self._generated = 0

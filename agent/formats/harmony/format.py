@@ -76,9 +76,7 @@ class HarmonyFormat:
         self.encoding, self.keep_calls = encoding, keep_calls
         self._cached_frames: dict[tuple[Role | str | None, ...], list[int]] = {}
         """Messages without text, by author, channel, recipient and content type."""
-        self._cached_headers: deque[tuple[PromptHeader, list[int]]] = deque(
-            maxlen=MAX_CACHED_HEADERS
-        )
+        self._cached_headers = deque[tuple[PromptHeader, list[int]]](maxlen=MAX_CACHED_HEADERS)
 
     def with_effort(self, effort: Effort) -> HarmonyFormat:
         """Return this format: the effort is in the system message."""
@@ -307,8 +305,6 @@ def _namespaces(builtin_tools: Sequence[FunctionTool]) -> list[ToolNamespaceConf
             tools_offered = [tool for tool in trained.tools if tool.name in offered]
             namespaces.append(trained.model_copy(update={"tools": tools_offered}))
         else:
-            described = [
-                ToolDescription.new(tool.name, tool.description, tool.parameters) for tool in tools
-            ]
+            described = [ToolDescription.new(t.name, t.description, t.parameters) for t in tools]
             namespaces.append(ToolNamespaceConfig(name=name, description=None, tools=described))
     return namespaces

@@ -385,6 +385,5 @@ _CALL = attrgetter("body", "openings", "closings", "arguments_key", "key_tag", "
 
 
 def _writes_as(first: MessageSyntax, second: MessageSyntax) -> bool:
-    return bool(
-        _THINKING(first) == _THINKING(second) and _CALL(first.calls[0]) == _CALL(second.calls[0])
-    )
+    has_same_calls = _CALL(first.calls[0]) == _CALL(second.calls[0])
+    return bool(has_same_calls and _THINKING(first) == _THINKING(second))

@@ -38,9 +38,8 @@ class GgufVocabulary:
             and len(spelling := self._tokens[token].decode("utf-8", "replace")) > 1
             and spelling.replace(_SENTENCEPIECE_SPACE, " ").strip()
         }
-        self.control_ids = frozenset(
-            t for t in self.specials.values() if self._types[t] == _CONTROL_TYPE
-        )
+        ids = self.specials.values()
+        self.control_ids = frozenset(t for t in ids if self._types[t] == _CONTROL_TYPE)
         from agent.engine.llama.bindings import lib  # here: it loads the native library
 
         self._lib = lib
@@ -50,9 +49,7 @@ class GgufVocabulary:
         if not self._model:
             raise EngineError(f"The vocabulary of {path} cannot be loaded.")
         self._vocabulary = vocabulary = lib.llama_model_get_vocab(self._model)
-        self.end_ids = frozenset(
-            token for token in self.specials.values() if lib.llama_vocab_is_eog(vocabulary, token)
-        )
+        self.end_ids = frozenset(t for t in ids if lib.llama_vocab_is_eog(vocabulary, t))
         begin = int(lib.llama_vocab_bos(vocabulary))
         self.begin_id = begin if begin >= 0 and lib.llama_vocab_get_add_bos(vocabulary) else None
 
@@ -71,13 +68,11 @@ class GgufVocabulary:
 
     def encode(self, text: str) -> list[int]:
         """Tokenise a text that spells no special token, with llama.cpp."""
-        raw = text.encode()
+        raw, vocabulary = text.encode(), self._vocabulary
         room, count = len(raw) + 8, -1
         while count < 0:
             ids = (ctypes.c_int32 * room)()
-            count = self._lib.llama_tokenize(
-                self._vocabulary, raw, len(raw), ids, room, False, False
-            )
+            count = self._lib.llama_tokenize(vocabulary, raw, len(raw), ids, room, False, False)
             room = -count
         return list(ids[:count])
 

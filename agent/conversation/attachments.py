@@ -1,6 +1,5 @@
 """Attachments of a prompt: files, piped text, prompts of MCP servers, output of the person's commands.
-They are blocks after the person's words, so that the model and the taint rule (`agent.turn.exposure`)
-can distinguish them."""
+They are blocks after the person's words, which the model and `agent.turn.exposure` distinguish."""
 
 import asyncio
 import re

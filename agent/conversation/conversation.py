@@ -127,8 +127,7 @@ class Conversation:
     unanswered: list[str] = field(default_factory=list)
     """Tools whose calls, the last messages, are the client's to run, and have no result yet."""
     finished_reasoning: list[tuple[int, Entry]] = field(default_factory=list)
-    """The reasoning of the turn that ended last, with its places among the entries before `end_turn`
-    dropped it. It is in no prompt."""
+    """The reasoning of the last finished turn, by its places before `end_turn` dropped it."""
     header_ids: list[int] = field(default_factory=list)
     """The ids before the first message: tools, effort, instructions."""
     _ending: Entry | None = None
@@ -250,8 +249,7 @@ class Conversation:
     def _replace_missing_result(
         self, form: Format, recipient: str, text: str, late: tuple[int, int]
     ) -> bool:
-        """Put a result in the place of the `NO_RESULT` that stands for it; false if that is not in the
-        prompt any more."""
+        """Put a result in the place of its `NO_RESULT`; false if the prompt lacks that by now."""
         missing = form.tool_result(recipient, error_text(messages.NO_RESULT))
         found = [at for at, entry in enumerate(self.entries) if entry.ids == missing]
         number, count = late
@@ -334,9 +332,8 @@ class Conversation:
         self.entries.append(Entry(last[body:], role="part"))
 
     def omit_answered_calls(self, form: Format) -> None:
-        """Leave calls in the channel of reasoning, and their results, out of prompts once they are
-        followed by an answer, unless they are pinned. Without an answer behind them they are in, and
-        so are all where the format keeps them."""
+        """Leave calls in the channel of reasoning, and their results, out of prompts once an answer
+        follows, unless they are pinned, or the format keeps all of them."""
         channels = [form.channel(entry.ids) for entry in self.entries]
         answers = [at for at, channel in enumerate(channels) if channel == "final"]
         last_answer = 0 if form.keep_calls else max(answers, default=0)

@@ -1,5 +1,4 @@
-"""A person's choices about a conversation's prompt: fold a result, drop a turn, pin one. Each choice is
-undone by making it again: all entries stay."""
+"""A person's choices about a prompt: fold a result, drop a turn, pin one. Made again, it is undone."""
 
 from dataclasses import replace
 

@@ -1,7 +1,6 @@
 """Closes endless JSON: strings, lists, and objects with free properties, which few schemas limit. A
 part that repeats itself, or exceeds `LoopLimits`, is closed: from then on only tokens are allowed that
-end it on the shortest path that the grammar allows. So the text stays valid, and the model continues
-after the closed part."""
+end it on the grammar's shortest path. So the text stays valid, and the model continues after it."""
 
 from collections.abc import Sequence
 

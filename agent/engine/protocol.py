@@ -52,8 +52,7 @@ class EngineBusyError(EngineError):
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """Sampling settings. Temperature 0 is greedy; top_k 0, top_p 1, min_p 0 are off. Penalties and
-    biases change the logits first; then temperature, top_k, top_p (of the tokens that top_k leaves) and
-    min_p apply, in this order."""
+    biases apply first, then temperature, top_k, top_p (of what top_k leaves) and min_p."""
 
     temperature: float = 1.0
     top_k: int = 0
@@ -112,8 +111,7 @@ class Logprob:
     rank: int | None = None
     """1: no other token was likelier; None: not known."""
     probability: float | None = None
-    """0…1, after penalties and biases, temperature, top_k, top_p and min_p; 0: they cut it off. None:
-    not known. A grammar's say is not in it."""
+    """0…1, by the `Sampling` without the grammar; 0: that cut it off. None: not known."""
     top_probabilities: tuple[float, ...] | None = None
     """The same of each alternative."""
 
@@ -130,8 +128,7 @@ class Constraint(Protocol):
         Called for every sampled token, so it must be cheap."""
 
     def allowed(self) -> npt.NDArray[np.intp]:
-        """Return the ids that may come next, (n,) intp, ascending. Slow: called after a reject, or to
-        show them."""
+        """Return the ids that may come next, (n,) intp, ascending. Slow: for rejects and display."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +185,7 @@ class Request:
     stop_ids: frozenset[int] = frozenset()
     sampling: Sampling = field(default_factory=Sampling)
     logprobs: int | None = None
-    """Report each token's log probability, with this many alternatives (0…20); None: report
-    none."""
+    """Report each token's log probability, with this many alternatives (0…20); None: none."""
     probabilities: bool = False
     """Report with them ranks and probabilities too (`Logprob`), where the engine knows them."""
     continued_tokens: int = 0
@@ -229,8 +225,7 @@ class Generation(Protocol):
     """A running generation, to be read once; a reader that stops early cancels it."""
 
     def __aiter__(self) -> AsyncIterator[Prefill | Waiting | Tokens | Finished]:
-        """Yield Prefill, Waiting (only if a server runs the model), Tokens, Finished. Raises
-        EngineError when the engine fails on the way."""
+        """Yield Prefill, Waiting (only if a server runs it), Tokens, Finished. Raises EngineError."""
 
     def cancel(self) -> None:
         """End it at the next token or prefill chunk; it then yields ``Finished("cancelled")``. Safe

@@ -89,8 +89,7 @@ def find_syntax(source: str, template: ChatTemplate) -> MessageSyntax:
 
 
 def template_format(source: str) -> MarkupFormat:
-    """Make the format of a chat template without a model's file: an id for each byte. Raises
-    UnusableTemplateError."""
+    """Make the format of a chat template alone: an id for each byte. Raises UnusableTemplateError."""
     from agent.formats.markup.chat_template import ChatTemplate
     from agent.formats.markup.format import MarkupFormat
     from agent.formats.markup.vocabulary import ByteVocabulary

@@ -62,18 +62,16 @@ class Opened:
 
 @dataclass(slots=True, unsafe_hash=True)
 class Delta:
-    """More text of the open segment; never empty. Not frozen: there is one for each token, and making a
-    frozen one takes twice the time."""
+    """More text of the open segment; never empty. Not frozen: one for each token, in half the time."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The open segment ended. ``start`` and ``end`` are positions in the generated ids: of the
-    message's first token (in its header), and of the token after its last (its stop token). The spans
-    of all segments are contiguous; tokens between two segments (repairs) are counted in the later one's
-    span."""
+    """The open segment ended. ``start`` and ``end`` are positions in the generated ids: of the first
+    token of its message (in the header), and of that after the last (the stop token). The spans of
+    segments are contiguous; tokens between two (repairs) are counted in the later one's span."""
 
     complete: bool
     """False when the stream ended inside the segment."""
@@ -162,8 +160,7 @@ class PromptHeader:
     python: bool = False
     """Whether gpt-oss's own ``python`` tool is offered."""
     builtin_tools: tuple[FunctionTool, ...] = ()
-    """Further tools that gpt-oss was trained on, by their full names: ``browser.search``,
-    ``container.exec``."""
+    """Further tools that gpt-oss was trained on, in full: ``browser.search``, ``container.exec``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,8 +243,7 @@ class Format(Protocol):
         """Return the beginning of a call of this tool or (None) of any tool, after `open_assistant`."""
 
     def close_message(self, ids: Sequence[int], *, call: bool) -> list[int]:
-        """Return a generated message as the history keeps it: properly ended. ``call``: it is a
-        complete call, whose result follows."""
+        """Return a generated message as the history keeps it: ended. ``call``: its result follows."""
 
     def tool_result(self, recipient: str, text: str) -> list[int]:
         """Render the result of the tool that was called as ``recipient``."""
@@ -266,8 +262,7 @@ class Format(Protocol):
         ``function``: a client's, not a tool of the model's own even if its name is ``python``."""
 
     def channel(self, ids: Sequence[int]) -> str | None:
-        """Return a message's channel, as Harmony calls it: ``analysis``, ``commentary``, ``final``.
-        None: it has none, as in all other formats."""
+        """Return a message's channel: Harmony's ``analysis``, ``commentary``, ``final``; else None."""
 
     def parser(self, recipients: Recipients | None) -> Parser:
         """Make a parser for one generation after `open_assistant`. With ``recipients`` None no tools
@@ -307,9 +302,8 @@ class Format(Protocol):
 
 @runtime_checkable
 class SingleMessageFormat(Protocol):
-    """A format in which one generation is one message, with one header and one end.
-    `Format.close_message` then ends the entire message; the segments in it have no ends of their
-    own."""
+    """A format in which one generation is one message, with one header and one end, which
+    `Format.close_message` adds; the segments in it have no ends of their own."""
 
     def message_header(self) -> list[int]:
         """Return the message's beginning in the history, where reasoning may be dropped. This is the
@@ -346,5 +340,4 @@ class EditableFormat(Protocol):
         """Whether ids generated after `Format.open_assistant` may become a call's header."""
 
     def split_message(self, ids: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Return a generated message's header, from after `Format.open_assistant` on, and its body,
-        without its end."""
+        """Return a message's header from after `Format.open_assistant` on, and its body without end."""

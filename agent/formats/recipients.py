@@ -16,8 +16,7 @@ NON_TOOL_RECIPIENTS = frozenset({"assistant", "user", "all"})
 PYTHON_TOOL = "python"
 """gpt-oss's own tool for code; the body of its calls is code instead of JSON."""
 TRAINED_NAMESPACES = frozenset({PYTHON_TOOL, "browser", "container"})
-"""Namespaces of gpt-oss's own tools, called in the analysis channel ("normally", by the guide); all
-others are in ``functions``."""
+"""Namespaces of gpt-oss's own tools, normally called in analysis; others are in ``functions``."""
 BUILTIN_TOOL_SERVERS = {
     PYTHON_TOOL: ("code_interpreter", "python"),
     "container.exec": ("shell", "exec"),

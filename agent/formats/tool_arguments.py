@@ -59,9 +59,8 @@ def repair_arguments(text: str, complete: bool) -> ToolArguments:
 
 
 def respell_arguments(name: str, text: str) -> str | None:
-    """JSON of a complete call of gpt-oss's own tools in another spelling of its training, as in
-    https://github.com/openai/gpt-oss: a bare patch or one in any key, a command as a line or list;
-    None: the text is read as it is."""
+    """JSON of a call of gpt-oss's own tools in another spelling that https://github.com/openai/gpt-oss
+    has: a bare patch or one in any key, a command as a line or list; None: the text as it is."""
     if name == "apply_patch" and text.strip().startswith(PATCH_BEGIN):
         return json.dumps({"input": text}) if text.rstrip().endswith(PATCH_END) else None
     value, _ = _parse(text)

@@ -96,8 +96,7 @@ def list_files(model: Model) -> list[ModelFile]:
 def hub_errors(
     failure: str, repo: str | None = None, files: Sequence[ModelFile] = ()
 ) -> Iterator[None]:
-    """Convert errors of hub and network to PullError, which begins with ``failure``. ``files``: partial
-    downloads, which it calls resumable."""
+    """Convert errors to PullError, which begins with ``failure``. ``files``: what can be resumed."""
     # Else each program asks the hub for its list of agents, to report which one it is.
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     import httpx2

@@ -209,8 +209,7 @@ class ModelLoader:
         return replace(placement, speculation=self.model.placement_request.speculation, draft=draft)
 
     def draft_path(self) -> Path | None:
-        """The GGUF of the model that drafts tokens; None: there is none. Raises EngineError where it
-        cannot draft for this model."""
+        """The draft model's GGUF; None: there is none. Raises EngineError if it cannot draft."""
         if (draft := resolve_draft(self.model, self.paths)) is None:
             return None
         path = replace(self, model=draft).gguf_path(lambda done: None)
@@ -250,8 +249,7 @@ class ModelLoader:
         return self.other_format() or self._harmony_format(path, keep_calls=self.model.keep_calls)
 
     def other_format(self) -> MarkupFormat | None:
-        """The format of a model of another family than gpt-oss; None: it is Harmony. Raises
-        EngineError."""
+        """The format of a model of another family; None: it is Harmony. Raises EngineError."""
         from agent.formats import detect
 
         model = self.model

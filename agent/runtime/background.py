@@ -116,8 +116,7 @@ class TypingPause:
 
 
 class Prefetcher:
-    """Prefills prompts before they are asked for, so that the next turn costs only its own tokens; only
-    the latest one counts."""
+    """Prefills prompts early, so that the next turn costs only its tokens; only the latest counts."""
 
     def __init__(self, generate: Callable[[Request], Generation]) -> None:
         """``generate`` starts a generation. Raises EngineError."""

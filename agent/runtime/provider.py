@@ -1,5 +1,4 @@
-"""Decides where the model goes, and makes its engine: another program's of the same person, or one that
-is loaded here, which others may use then."""
+"""Decides where the model goes, and makes its engine: another program's, or one that it may share."""
 
 from __future__ import annotations
 

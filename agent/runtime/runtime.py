@@ -49,8 +49,7 @@ class LoadedModel:
 
 
 class Hub:
-    """Announces every turn that starts (`agent.turn.context.RunningTurn`), whichever interface it came
-    through."""
+    """Announces every turn that starts (`agent.turn.context.RunningTurn`), in any interface."""
 
     def __init__(self) -> None:
         self._subscribers: list[Callable[[Any], object]] = []
@@ -91,8 +90,7 @@ class Runtime:
         self.script = loader.script
         """The file of the scripted engine's replies; None where a model runs."""
         self.token_events = False
-        """Whether turns that start from now on emit ``agent.prompt`` and ``agent.tokens``; set by an
-        interface that shows or writes tokens."""
+        """Whether new turns emit ``agent.prompt`` and ``agent.tokens``, where interfaces use tokens."""
         self.loaded: LoadedModel | None = None
         self.asleep: LoadedModel | None = None
         """The model that was unloaded after idle time; the next turn loads one again."""
@@ -294,9 +292,8 @@ class Runtime:
     # --- the model ---
 
     async def plan_placement(self) -> None:
-        """Decide where the model goes, so that the context length is known, and whether it gets tools.
-        Never fails: `load` says what does not fit. A model of a server or of another program is loaded,
-        for only those know."""
+        """Decide where the model goes, which gives the context's length, and whether it gets tools. A
+        server's or another program's is loaded, for its data. Never fails: `load` says why."""
         if self.provider.is_placed or self.loaded is not None or self._lock.locked():
             return
         if self.model.endpoint and not self.script:

@@ -1,5 +1,4 @@
-"""Writes the GGUF that the core expands into: a pure function of core and vocabulary, so that the file
-is the same on every machine."""
+"""Writes the core's GGUF, a pure function of core and vocabulary: the same file on every machine."""
 
 import lzma
 import struct

@@ -148,8 +148,7 @@ class TurnConstraints:
         return self._format.open_call(names[0] if len(names) == 1 else None)
 
     def next_constraint(self, stage: GenerationStage, prefix: Sequence[int]) -> Constraint | None:
-        """The constraint of the next generation, which begins with ``prefix``; None: it is free.
-        Raises BegunTextError."""
+        """The next generation's constraint, from ``prefix`` on; None: free. Raises BegunTextError."""
         constraint = self.new_constraint(stage)
         if constraint is None:
             return None

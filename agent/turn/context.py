@@ -1,5 +1,4 @@
-"""The state that the parts of a turn share (``TurnContext``), and the protocol of a turn for those who
-watch or record it (``RunningTurn``)."""
+"""The state that a turn's parts share, and the protocol of a turn for those who watch or record it."""
 
 import asyncio
 import time

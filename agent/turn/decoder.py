@@ -153,9 +153,8 @@ class GenerationDecoder:
 
     def _loops(self, limits: LoopLimits) -> bool:
         """Whether the open message repeats itself without end: its latest tokens are one period over
-        and over. Text with repetitions that ends (a list, a poem) is rarely exact for that long; code
-        and tables may repeat for longer. Text that a JSON Schema demands is never checked: the grammar
-        ends it."""
+        and over. Text that ends (a list, a poem) is rarely exact for that long; code and tables may
+        repeat for longer. Text that a JSON Schema demands is never checked: the grammar ends it."""
         if (writer := self._writer) is None:
             return False
         is_call = isinstance(writer, ToolCall)

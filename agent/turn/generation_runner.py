@@ -23,8 +23,7 @@ from agent.util.process import EXIT_USAGE
 
 
 def _alternatives(options: TurnOptions, hedge: Hedge | None) -> int | None:
-    """The number of alternatives for which the engine reports log probabilities; None: it reports
-    none at all."""
+    """Alternatives for which the engine reports log probabilities; None: it reports none at all."""
     if not options.token_probabilities:
         return 0 if options.logprobs is None and hedge is not None else options.logprobs
     return max(OTHER_CHOICES + 1, options.logprobs or 0)
@@ -50,8 +49,7 @@ class GenerationRunner:
         """None also where a schema or a stop sequence of the client ends the answer."""
 
     async def run(self, further: FurtherCall | None = None) -> EndReason:
-        """Run one generation and decode it as it comes; why it ended. ``further``: output that is not a
-        further call is dropped."""
+        """Return why the generation ended. ``further``: what is not a further call is dropped."""
         stage = GenerationStage(not self.decoders, bool(further))
         budget = None if further else self._reasoning_budget
         prefix = self._constraints.forced_prefix(first=stage.first)
@@ -205,8 +203,7 @@ class GenerationRunner:
     async def _request(
         self, stage: GenerationStage, prefix: Sequence[int], limit: int | None, written: int = 0
     ) -> protocol.Request:
-        """The engine's request for the next generation. ``written``: generated tokens at the end of the
-        prefix. Raises TurnFailedError."""
+        """The next request. ``written``: generated ids that end the prefix. Raises TurnFailedError."""
         constraints, options = self._constraints, self._context.options
         conversation, prefix = self._context.conversation, list(prefix)
         # Accepting a prefix may wait for grammars that are still being compiled.

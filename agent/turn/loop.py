@@ -50,9 +50,8 @@ class Turn(TurnContext):
         job: TurnJob | None = None,
         begin: Begin | None = None,
     ) -> None:
-        """``prompt``: the messages that are new. ``response``: as the request fixes it. ``host``,
-        ``policy``: instead of the runtime's. ``job``: done instead of answering. ``begin``: the
-        answer's beginning."""
+        """``prompt``: the new messages. ``response``: as the request fixes it. ``host``, ``policy``:
+        instead of the runtime's. ``job``: instead of answering. ``begin``: the answer's beginning."""
         response = response or options.initial_response(runtime.model.name)
         super().__init__(
             runtime, conversation, options, response, interface,

@@ -18,8 +18,7 @@ _CLOSING_MARKS = "\"'”’)]}*`"
 
 
 class SummarySplitter:
-    """Cuts a streamed text into a summary's parts, without white space at their ends and without empty
-    lines, but in code or below a heading."""
+    """Cuts a streamed text into parts, without outer white space, and empty lines only in code."""
 
     def __init__(self, style: SummaryStyle) -> None:
         self._concise = style == "concise"

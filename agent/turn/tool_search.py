@@ -1,6 +1,5 @@
 """Tool search: where definitions would take much of the context, prompts have one tool that finds the
-others. Its results declare them, so that the cached prefix of the prompt stays, and can
-be called like any other tool."""
+others. Its results declare them, so that the cached prefix stays and they can be called."""
 
 import asyncio
 import json

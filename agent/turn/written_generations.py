@@ -56,8 +56,7 @@ class _SampledBatch:
 def written_generations(
     form: Format, entries: Sequence[Entry], events: Sequence[ev.Event] = ()
 ) -> list[WrittenGeneration]:
-    """The generations of a turn, in order. ``entries``: with reasoning (`with_reasoning`). ``events``:
-    as they were emitted or stored."""
+    """A turn's generations, in order. ``entries``: `with_reasoning`. ``events``: emitted or stored."""
     runs: list[tuple[int, int, list[_SampledBatch]]] = [(*run, []) for run in _runs(entries)]
     for batch in _sampled_batches(events):
         inside = (run for run in runs if run[0] <= batch.entry <= run[1])

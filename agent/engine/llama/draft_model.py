@@ -44,8 +44,7 @@ class DraftModel:
         self._failed = False
 
     def draft(self, jobs: Sequence[GenerationJob], limits: Sequence[int]) -> list[list[int]]:
-        """Return drafts for the jobs; empty where drafting does not pay or the model has failed.
-        ``limits``: tokens of each draft."""
+        """Return drafts for the jobs, empty if drafting fails or does not pay. ``limits``: tokens."""
         self.has_read = False
         if not self._failed and (length := self.lengths.choose(limits)):
             try:

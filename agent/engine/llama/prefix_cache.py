@@ -102,8 +102,7 @@ class KvSequence:
         return 0 <= first <= needed
 
     def truncate(self, count: int) -> int:
-        """Go back to the first `count` tokens, which are reusable; return the new length (0 if
-        llama.cpp could not do it)."""
+        """Go back to `count` reusable tokens; return the new length (0: llama.cpp failed)."""
         intact = self._window_intact(count)
         done = count == len(self.ids) or self.model.truncate(self.seq_id, count)
         if done and not intact:
@@ -129,8 +128,7 @@ class KvSequence:
         self.checkpoints = dict(source.checkpoints)
         self._drop_after(count)
         if self.model.sliding_window and count:
-            # Sliding layers overwrite their old cells, but never shared ones: this sequence needs its
-            # own.
+            # Sliding layers overwrite their old cells, but never shared ones: it needs its own.
             window = self.model.save_window(self.seq_id) if intact else self.checkpoints[count]
             if not self.model.restore_window(self.seq_id, window):
                 self.clear()
@@ -203,8 +201,7 @@ class AcquiredSequence(NamedTuple):
     sequence: KvSequence
     cached_tokens: int
     shared_prefix: int
-    """Length of the longest prefix shared with another sequence: prompts diverge there, and a
-    checkpoint is worth saving."""
+    """Longest prefix shared with another sequence: prompts diverge there, worth a checkpoint."""
 
 
 class PrefixCache:

@@ -1,7 +1,6 @@
-"""Decides which job does what in the next step of the model; all running jobs share each step. A job
-that decodes feeds its last token; a job that still prefills feeds a chunk of its prompt. While others
-decode the chunks are small, so that no stream pauses for long. The scheduler is pure: it knows neither
-threads nor llama.cpp."""
+"""Decides which job does what in the next step of the model, which all running jobs share. A job that
+decodes feeds its last token, one that still prefills a chunk of its prompt, a small one while others
+decode, so that no stream pauses for long. It is pure: it knows neither threads nor llama.cpp."""
 
 from __future__ import annotations
 
@@ -30,8 +29,7 @@ MAX_CHUNK_SECONDS = 0.05
 MIN_CHUNK_TOKENS = 32
 """Tokens of a chunk in any case: with fewer, prefill is much slower."""
 AUXILIARY_CHECKPOINT_TOKENS = 512
-"""Tokens between the checkpoints of an auxiliary prompt: the next one is often for a neighbouring
-token."""
+"""Tokens between an auxiliary prompt's checkpoints: the next is often for a neighbouring token."""
 MAX_BACKGROUND_JOBS = 4
 """Background jobs that are kept waiting; the oldest are dropped."""
 

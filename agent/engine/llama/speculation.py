@@ -180,9 +180,8 @@ class DraftPlanner:
         self._max_tokens = max_tokens
 
     def draft(self, candidates: Sequence[tuple[Drafter, Sequence[int], int]]) -> list[list[int]]:
-        """``candidates``: of each generation its drafter, its ids and the tokens that a draft may have.
-        Return the drafts that the next step verifies, one for each generation that decodes in it;
-        empty ones where drafts do not pay."""
+        """``candidates``: each generation's drafter, ids and limit of tokens. Return the drafts that a
+        step verifies, one for each generation that decodes; empty where drafts do not pay."""
         drafts = [drafter.draft(ids)[: max(0, limit)] for drafter, ids, limit in candidates]
         count = len(candidates)
         best, best_length = MIN_GAIN * count, 0
@@ -198,9 +197,8 @@ class DraftPlanner:
 
 
 class DraftLengths:
-    """Decides how many tokens a draft model drafts before a step. Its drafts take time, so none is made
-    only to be compared: lengths are tried from the shortest on, the next one when one pays, and where
-    none does the model pauses, ever longer."""
+    """Decides how many tokens a draft model drafts before a step. As drafts take time, lengths are
+    tried from the shortest on, the next when one pays; where none does it pauses, ever longer."""
 
     def __init__(self, max_tokens: int = MAX_DRAFT_TOKENS) -> None:
         self.costs = StepCosts()

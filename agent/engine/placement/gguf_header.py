@@ -80,8 +80,7 @@ def read_vocabulary_size(path: Path) -> tuple[str, int]:
 
 
 def read_array_start(path: Path, key: str, size: int) -> bytes:
-    """Read the first ``size`` bytes of an array, as they are; none: there is no such key. Raises like
-    `read_metadata`."""
+    """Read an array's first ``size`` bytes; none: there is no such key. Raises like `read_metadata`."""
     with _open(path) as reader:
         return reader.array_start(key, size)
 

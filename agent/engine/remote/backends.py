@@ -51,9 +51,8 @@ class LlamaServerBackend:
         return f"/props{query}", "/v1/models"
 
     def parse_metadata(self, answers: Sequence[Json], model: str | None) -> tuple[str, int | None]:
-        """Read the model's name, and the tokens of its context if they are reported. Raises EngineError
-        if the model is not served, or KeyError, IndexError, TypeError or StopIteration if the answers
-        are not of this kind of server."""
+        """Read the model's name, and the tokens of its context if reported. Raises EngineError if it is
+        not served; KeyError, IndexError, TypeError or StopIteration: another kind of server."""
         props, models = answers
         names = [card["id"] for card in models["data"]]
         if props.get("role") == "router":

@@ -110,8 +110,7 @@ class RemoteClient:
         return self._http
 
     async def open(self, progress: Callable[[float], None] | None = None) -> None:
-        """Wait until the server is ready, and check what it serves; again, after it was away. Raises
-        EngineError."""
+        """Wait until the server is ready, also after it was away, and check it. Raises EngineError."""
         if self._http is not None:
             await self._read_metadata(self._http)
             return

@@ -1,6 +1,5 @@
-"""The remote engine: a server runs the model; everything but token ids stays in this process. When a
-constraint rejects a token, the completion is requested again from there, first for one token among the
-allowed ids."""
+"""The remote engine: a server runs the model; everything but token ids stays in this process. After a
+rejected token the completion is requested again from there, first for one of the allowed ids."""
 
 import asyncio
 import json
@@ -270,8 +269,7 @@ class RemoteGeneration:
                     self._report_prefill(chunk)
                 if chunk.ids and chunk.count is not None:
                     if chunk.count - count > len(chunk.ids):
-                        # If a character is several tokens, llama-server streams only the last, with
-                        # the text of all.
+                        # Of a character of several tokens llama-server streams the last, with all text.
                         chunk.ids = client.vocabulary.encode_text(chunk.text)
                     count = chunk.count
                 if chunk.ids and not await self._accept(chunk):

@@ -1,5 +1,4 @@
-"""The engine of another program of the same person, used as if it were this one's; one program at
-a time loads a model that others may use."""
+"""The engine of another program of the same person; one at a time loads a model that others may use."""
 
 from __future__ import annotations
 

@@ -98,8 +98,7 @@ class HarmonyConstraint:
         """Ids that may end the body once its grammar is satisfied."""
         self._in_body = self._in_answer = False
         self._unread: list[int] = []
-        """Ids that the parser has not seen yet: only special ids change what is allowed, and what
-        names the functions' namespace in a header."""
+        """Ids that the parser has not seen yet, as they do not change what is allowed."""
         self._accepted = 0
         if self._strict:
             self._begin_header(started=True)
@@ -211,8 +210,7 @@ class _HeaderGrammars:
         self.has_functions = any(name.startswith("functions.") for name in self._names)
 
     def compile_function_name(self) -> Future[CompiledGrammar]:
-        """Compile the header after ``to=functions``. It includes the model's own tools:
-        ``functions.python`` means ``python``."""
+        """Compile the header after ``to=functions``; ``functions.python`` there means ``python``."""
         names = (json.dumps("." + name.removeprefix("functions.")) for name in self._names)
         lines = [
             f"start: ({' | '.join(names)}) (<[{token_ids.CHANNEL_ID}]> channel)?"

@@ -58,8 +58,7 @@ _MESSAGE_OPENINGS = tuple(
 
 
 class OpenHeader:
-    """A header that is being read: after the prompt's (``prefilled``), after ``<|start|>``
-    (``started``), or with neither."""
+    """A header that is read: the prompt's (``prefilled``), one after ``<|start|>``, or neither."""
 
     def __init__(self, start: int, *, prefilled: bool = False, started: bool = False) -> None:
         """``start``: position of its first id."""
@@ -80,8 +79,7 @@ class OpenHeader:
         )
 
     def read(self, recipients: Recipients | AnyRecipient, ended: int | None) -> MessageHeader:
-        """Read what there is of it. ``ended``: the id that ended it, None at the stream's end, or if
-        it is too long."""
+        """Read what there is. ``ended``: the id that ended it; None: the stream's end, or too long."""
         reader = HeaderReader(recipients, ended == token_ids.MESSAGE_ID)
         header = reader.read(self.parts, prefilled=self.prefilled)
         if self.run_on and header.channel == "final":

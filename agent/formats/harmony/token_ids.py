@@ -1,6 +1,5 @@
-"""The token ids of o200k_harmony, and the text of each: "Special tokens" in the Harmony guide
-(https://cookbook.openai.com/articles/openai-harmony), and ``src/tiktoken_ext/public_encodings.rs``
-(https://github.com/openai/harmony)."""
+"""The token ids of o200k_harmony and their texts: https://cookbook.openai.com/articles/openai-harmony
+("Special tokens") and ``src/tiktoken_ext/public_encodings.rs`` of https://github.com/openai/harmony."""
 
 from __future__ import annotations
 

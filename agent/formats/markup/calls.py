@@ -120,8 +120,7 @@ class CallReader(TextReader):
     # --- the end ----------------------------------------------------------------------------------
 
     def _read_end(self, complete: bool = True) -> Steps:
-        """Read the tags after the arguments, any of which may be missing. ``complete``: the arguments
-        are."""
+        """Read the tags after the arguments, complete or not; any of them may be missing."""
         if not complete and not self._buffer.text.strip():
             return None
         own = self.syntax.own_closings
@@ -163,8 +162,7 @@ class JsonReader(CallReader):
         return (yield from self._read_end(complete))
 
     def _read_arguments(self) -> Steps:
-        """Read the arguments: an object streams, a string that contains one is unpacked. Return
-        whether they are complete."""
+        """Read an object, or a string that contains one; return whether the arguments are complete."""
         text = yield from self._skip_space()
         if not text:
             return False
@@ -433,8 +431,7 @@ class NestedReader(TagReader):
         return closing or not (self._buffer.final and tag.startswith(self._buffer.text))
 
     def _read_inner(self, key: regex.Match[str] | None, schema: Any, depth: int) -> Steps:
-        """Read tags within a value, from this one on, as an object or a list; return whether they have
-        ended."""
+        """Read tags within a value from this one on, as object or list; return whether they ended."""
         assert key is not None
         items, separator = key["key"] == "item", ""
         group = "items" if items else "properties"

@@ -167,8 +167,7 @@ class ChatTemplate:
         begin: str = "",
         end: str = "",
     ) -> None:
-        """Derive the frames. ``renderer``: one that was started already. ``begin``, ``end``: the texts
-        of the model's BOS and EOS tokens."""
+        """``renderer``: one that was started already. ``begin``, ``end``: the texts of BOS and EOS."""
         self._begin, self._end = begin, end
         nonce = secrets.token_hex(6)
         self._x, self._y, self._z, self._v = (f"{name}{nonce}{name}" for name in "xyzv")
@@ -264,8 +263,7 @@ class ChatTemplate:
         return False
 
     def _derive_settings(self, user: TemplateMessage) -> None:
-        """Choose the variables that set how much the model reasons: levels, or a switch, which is off
-        where the effort is low."""
+        """Choose the variables for how much the model reasons: levels, or a switch, off if low."""
         for switch in (False, True):
             texts = {}
             for effort in EFFORTS:

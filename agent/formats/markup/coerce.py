@@ -23,8 +23,7 @@ MAX_LITERAL_CHARS = 20_000
 
 
 def schema_types(schema: object, root: Mapping[str, Any], depth: int = 0) -> Types:
-    """Return the JSON types that a value with this schema may have; empty if it does not say.
-    ``root``: the schema in which references are."""
+    """Return the JSON types that this schema allows; empty: any. ``root``: holds its references."""
     if not isinstance(schema, Mapping) or depth > _MAX_REFERENCE_DEPTH:
         return set()
     kinds = schema.get("type")

@@ -79,8 +79,7 @@ class MessageGrammar:
         self._call_end = ""
 
     def source(self, start: str, *, exact: bool = True) -> Grammar:
-        """Return the grammar with this start, once all schemas are compiled. ``exact`` False: of values
-        only the types are right."""
+        """Return the grammar once all schemas are compiled. ``exact`` False: only types of values."""
         lines = [f"start: {start}", _BASE_RULES]
         named = (((name, ""), body) for name, body in self._named.items())
         rules = (((name, attributes), body) for (attributes, body), name in self._rules.items())
@@ -213,8 +212,7 @@ class MessageGrammar:
         return r"[ \t\n]*".join(parts)
 
     def _write_calls(self) -> None:
-        """Write the rules ``call``, a call from its name or object on, and ``rest``: further calls, and
-        what ends them all."""
+        """Write the rules ``call`` (from its name or object on) and ``rest`` (all that follows)."""
         syntax, calls = self._syntax, list[str]()
         is_python = syntax.body == "python"
         quote = f"{self.literal(syntax.quote)} {self.until(syntax.quote)}"

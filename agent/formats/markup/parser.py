@@ -439,8 +439,7 @@ class MarkupParser(TextReader):
         self._markdown_code = MarkdownCode()
 
     def _read_call(self, reader: CallReader, start: int, tag: str = "") -> Steps:
-        """Read a call that begins at ``start`` after this tag; return whether the tags around it are
-        still open."""
+        """Read a call from ``start`` after this tag; return whether its tags are still open."""
         self._call = reader
         while (outcome := (yield from reader.read())) is None:
             yield  # the generation has ended

@@ -1,5 +1,4 @@
-"""The texts that a markup parser writes without reading them, the text that it has not decided on, and
-the events that it has written so far."""
+"""Texts that are written without being read, text that is not decided on, and events written so far."""
 
 from __future__ import annotations
 
@@ -169,8 +168,7 @@ class TextReader:
         return self._buffer.take(count)
 
     def _more(self, plain_texts: TokenTexts | None = None) -> Steps:
-        """Wait for text; return it, empty at the end of the generation. ``plain_texts``: what to write
-        without reading it."""
+        """Wait for text; return it, empty at the end. ``plain_texts``: to write without reading it."""
         while not self._buffer.text and not self._buffer.final:
             self._buffer.plain_texts = plain_texts
             yield
@@ -194,8 +192,7 @@ class TextReader:
         last: regex.Pattern[str] | None = None,
         limit: int = MAX_LOOKAHEAD_CHARS,
     ) -> Steps:
-        """Match at the text's beginning; waits while more text may make a match. ``last``: the pattern
-        at the end of the generation."""
+        """Match at the beginning; waits while more text may match. ``last``: the pattern at the end."""
         while True:
             text, final = self._buffer.text, self._buffer.final
             wanted = (last if final else None) or pattern

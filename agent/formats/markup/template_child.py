@@ -48,8 +48,7 @@ def render_template(
     end: str,
     variables: dict[str, Any],
 ) -> str:
-    """Render. ``day``: ISO 8601. ``begin``, ``end``: BOS and EOS. ``variables``: further ones. Raises
-    one of `TEMPLATE_ERRORS`."""
+    """Render. ``day``: ISO 8601. ``begin``, ``end``: BOS and EOS. Raises one of `TEMPLATE_ERRORS`."""
     today = date.fromisoformat(day)
     return template.render(
         messages=messages, tools=tools, documents=None, bos_token=begin, eos_token=end,

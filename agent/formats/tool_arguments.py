@@ -53,9 +53,7 @@ def repair_arguments(text: str, complete: bool) -> ToolArguments:
     repaired = closed_text if isinstance(value, dict) else None
     if in_value or not complete:
         return ToolArguments(repaired or _parse_partial(text), True, CUT_OFF, cut=True)
-    if repaired is not None:
-        return ToolArguments(repaired, True)
-    return _rejected(text, problem)
+    return ToolArguments(repaired, True) if repaired is not None else _rejected(text, problem)
 
 
 def respell_arguments(name: str, text: str) -> str | None:

@@ -131,22 +131,16 @@ def _group_files(sizes: dict[str, int]) -> Iterator[Quantisation]:
         is_below = not path.startswith("/") and ".." not in PurePosixPath(path).parts
         if is_below and name.endswith(".gguf") and not name.startswith(_NO_MODELS):
             models.setdefault(SPLIT.sub("", path.removesuffix(".gguf")), []).append(path)
-    names = [_quantisation_name(stem) for stem in models]
-    for stem, name in zip(models, names, strict=True):
-        files = models[stem]
+    bases = [PurePosixPath(stem).name for stem in models]
+    found = zip(map(QUANTISATION.search, models), bases, strict=True)
+    names = [match[0].lstrip("-_.").upper() if match else base for match, base in found]
+    for (stem, files), base, name in zip(models.items(), bases, names, strict=True):
         part = SPLIT.search(files[0].removesuffix(".gguf"))
         if len(files) == (int(part[1]) if part else 1):
             # A path always names one file: folders may have files of the same name.
-            base = PurePosixPath(stem).name
-            same_base = sum(PurePosixPath(other).name == base for other in models)
-            longer = base if same_base == 1 else stem
+            longer = base if bases.count(base) == 1 else stem
             unique = name if names.count(name) == 1 else longer
             yield Quantisation(unique, files[0], sum(sizes[file] for file in files))
-
-
-def _quantisation_name(stem: str) -> str:
-    match = QUANTISATION.search(stem)
-    return match[0].lstrip("-_.").upper() if match else PurePosixPath(stem).name
 
 
 def rate(repo: str, quantisation: Quantisation, machine: Machine) -> FitEstimate:

@@ -101,10 +101,9 @@ def add_tokenizer(writer: gguf.GGUFWriter) -> None:
     names = [spell_token(t, table) for t in vocabulary.tokens()]
     pairs = [f"{n[:at]} {n[at:]}" for n, at in zip(names, merge_splits(), strict=True) if at]
     normal, control = int(gguf.TokenType.NORMAL), int(gguf.TokenType.CONTROL)
-    types = [normal] * vocabulary.ORDINARY_TOKENS
-    for token in range(vocabulary.ORDINARY_TOKENS, vocabulary.VOCABULARY_SIZE):
-        names.append(vocabulary.special_name(token))
-        types.append(control)
+    special = range(vocabulary.ORDINARY_TOKENS, vocabulary.VOCABULARY_SIZE)
+    names += map(vocabulary.special_name, special)
+    types = [normal] * vocabulary.ORDINARY_TOKENS + [control] * len(special)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-4o")
     writer.add_token_list(names)

@@ -77,7 +77,8 @@ def _measure(model: LlamaModel) -> Speed:
 
 
 def _write_model(path: Path, types: list[int]) -> None:
-    kinds = [kind for kind in types if kind and _can_quantise(kind)] or [0]
+    needs_matrix = ggml_function("ggml_quantize_requires_imatrix", ctypes.c_bool, ctypes.c_int)
+    kinds = [kind for kind in types if kind and not needs_matrix(kind)] or [0]
     random = np.random.default_rng(0)
     w = gguf.GGUFWriter(path, "gpt-oss")
     w.add_block_count(len(kinds))
@@ -128,10 +129,6 @@ def _write_model(path: Path, types: list[int]) -> None:
     w.write_kv_data_to_file()
     w.write_tensors_to_file()
     w.close()
-
-
-def _can_quantise(kind: int) -> bool:
-    return not ggml_function("ggml_quantize_requires_imatrix", ctypes.c_bool, ctypes.c_int)(kind)
 
 
 def _quantise(values: Any, kind: int) -> Any:

@@ -118,8 +118,10 @@ class Hardware:
             return (
                 f"install glslc and Vulkan's headers, then: {compile_command('-DGGML_VULKAN=on')}"
             )
-        driver = "" if self.has("usr/share/vulkan/icd.d/*") else self._vulkan_driver(vendor)
-        return driver + wheel_command("vulkan")
+        names = {manager: packages.get(vendor, "") for manager, packages in _MESA.items()}
+        driver = f"{self._install_command(names, 'mesa-vulkan-drivers')} && "
+        has_driver = self.has("usr/share/vulkan/icd.d/*")
+        return ("" if has_driver else driver) + wheel_command("vulkan")
 
     def _driver_problem(self, vendor: Vendor) -> str:
         """Why no program can use a GPU; empty: nothing is in the way."""
@@ -139,10 +141,6 @@ class Hardware:
         if files and not any(os.access(file, os.R_OK | os.W_OK) for file in files):
             return "you may not open it: sudo usermod -aG render,video $USER, then log in again"
         return ""
-
-    def _vulkan_driver(self, vendor: Vendor) -> str:
-        names = {manager: packages.get(vendor, "") for manager, packages in _MESA.items()}
-        return f"{self._install_command(names, 'mesa-vulkan-drivers')} && "
 
     def _install_command(self, names: dict[str, str], name: str) -> str:
         """This system's command for a package; ``names``: those that differ from ``name``."""

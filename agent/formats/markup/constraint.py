@@ -76,9 +76,7 @@ class MarkupConstraint:
 
     @property
     def _may_stop(self) -> bool:
-        if self._matcher is None:
-            return not self._grammar.is_structured
-        return self._matcher.complete
+        return self._matcher.complete if self._matcher else not self._grammar.is_structured
 
     def _bytes(self, token: int) -> bytes:
         return self._vocabulary.token_bytes(token) or b""

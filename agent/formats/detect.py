@@ -32,9 +32,8 @@ FORMAT_NAMES = (AUTO, HARMONY, *SYNTAX_NAMES)
 def is_harmony(values: dict[str, gguf_header.MetadataValue]) -> bool:
     """Tell whether a GGUF's model writes Harmony, by its architecture and chat template."""
     template = values.get("tokenizer.chat_template")
-    return values.get("general.architecture") == "gpt-oss" or (
-        isinstance(template, str) and "<|channel|>" in template
-    )
+    has_channels = isinstance(template, str) and "<|channel|>" in template
+    return has_channels or values.get("general.architecture") == "gpt-oss"
 
 
 def load_format(

@@ -272,9 +272,8 @@ def _file_on_hub(model: Model, name: str, path: Path) -> ModelFile:
     from huggingface_hub import get_hf_file_metadata, hf_hub_url
 
     assert model.repo is not None
-    remote = get_hf_file_metadata(
-        hf_hub_url(model.repo, name, endpoint=hub_address()), endpoint=hub_address()
-    )
+    hub = hub_address()
+    remote = get_hf_file_metadata(hf_hub_url(model.repo, name, endpoint=hub), endpoint=hub)
     if remote.size is None or remote.etag is None:
         raise OSError(f"the hub does not say how large {name} is.")
     return ModelFile(path, remote.location, remote.size, remote.etag)

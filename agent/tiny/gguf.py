@@ -74,19 +74,13 @@ def _pack_texts(texts: Sequence[str]) -> bytes:
 class ArrayWriter(gguf.GGUFWriter):  # type: ignore[misc]
     """A GGUFWriter that packs long arrays of texts and int32 at once, ten times as fast."""
 
-    def _pack_val(
-        self,
-        val: Any,
-        vtype: gguf.GGUFValueType,
-        add_vtype: bool,
-        sub_type: gguf.GGUFValueType | None = None,
-    ) -> bytes:
+    def _pack_val(self, val: Any, vtype: gguf.GGUFValueType, **settings: Any) -> bytes:
         if vtype is gguf.GGUFValueType.ARRAY and isinstance(val[0], str):
             kind, body = gguf.GGUFValueType.STRING, _pack_texts(val)
         elif vtype is gguf.GGUFValueType.ARRAY and isinstance(val[0], int):
             kind, body = gguf.GGUFValueType.INT32, np.array(val, "<i4").tobytes()
         else:
-            packed: bytes = super()._pack_val(val, vtype, add_vtype, sub_type)
+            packed: bytes = super()._pack_val(val, vtype, **settings)
             return packed
         return struct.pack("<IIQ", vtype, kind, len(val)) + body
 

@@ -348,9 +348,7 @@ class ToolSearchWriter(CallWriter):
         self._writer.close_item(status="incomplete")
 
 
-def write_tool_list(
-    output: Output, server: str, tools: Sequence[Tool], error: str | None = None
-) -> None:
+def write_tool_list(output: Output, server: str, tools: Sequence[Tool], error: str | None) -> None:
     """Write the ``mcp_list_tools`` item of a server; ``error``: why it has no tools."""
     item = ev.McpListToolsItem(id=new_id("mcpl"), server_label=server, tools=[])
     writer = ItemWriter(output, item)

@@ -165,9 +165,7 @@ ArgumentCheck = Callable[[Tool, dict[str, Any]], str | None]
 """A further check of a call's arguments, as `tools.mcp.host.Host.argument_problem`."""
 
 
-def arguments_problem(
-    text: str, tool: Tool | None, check: ArgumentCheck | None = None
-) -> str | None:
+def arguments_problem(text: str, tool: Tool | None, check: ArgumentCheck | None) -> str | None:
     """Why a call with these arguments (JSON, perhaps unfinished) could not run; None: unknown."""
     try:
         value = from_json(text or "{}", allow_partial=True)

@@ -74,9 +74,8 @@ class OpenHeader:
 
     def is_stray(self, text: str) -> bool:
         """Tell whether a text between two messages says nothing: blanks and punctuation."""
-        return not self.prefilled and all(
-            c.isspace() or unicodedata.category(c).startswith("P") for c in text
-        )
+        says_nothing = (c.isspace() or unicodedata.category(c).startswith("P") for c in text)
+        return not self.prefilled and all(says_nothing)
 
     def read(self, recipients: Recipients | AnyRecipient, ended: int | None) -> MessageHeader:
         """Read what there is. ``ended``: the id that ended it; None: the stream's end, or too long."""

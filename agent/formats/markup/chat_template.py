@@ -58,6 +58,7 @@ from agent.formats.protocol import Effort
 from agent.util.prefix import common_prefix_length
 
 TemplateMessage = dict[str, Any]
+TemplateMessages = Sequence[TemplateMessage]
 NAMESPACE = "]<]minimax[>["
 """MiniMax M3 puts this token before each tag of a call."""
 _UNIT = re.compile(rf"{re.escape(NAMESPACE)}|<[^<>\n]*>|\[[^\[\]\n]*\]|.", re.DOTALL)
@@ -160,12 +161,7 @@ class ChatTemplate:
     """The frames that a template writes around messages; may raise UnusableTemplateError."""
 
     def __init__(
-        self,
-        source: str,
-        renderer: TemplateRenderer | None = None,
-        *,
-        begin: str = "",
-        end: str = "",
+        self, source: str, renderer: TemplateRenderer | None = None, begin: str = "", end: str = ""
     ) -> None:
         """``renderer``: one that was started already. ``begin``, ``end``: the texts of BOS and EOS."""
         self._begin, self._end = begin, end
@@ -198,11 +194,7 @@ class ChatTemplate:
         """Whether the template leaves reasoning in finished turns, without and with tools."""
 
     def prompt_header(
-        self,
-        instructions: bool,
-        tools: Sequence[TemplateMessage],
-        day: date,
-        effort: Effort = "medium",
+        self, instructions: bool, tools: TemplateMessages, day: date, effort: Effort = "medium"
     ) -> MessageFrame:
         """Render what precedes the first message, around the instructions. Raises
         UnusableTemplateError if the instructions or tools have no place."""
@@ -248,10 +240,7 @@ class ChatTemplate:
         return Opening(prompt, header, answer[len(header) :], before_call)
 
     def _shows_reasoning(
-        self,
-        turn: list[TemplateMessage],
-        tools: Sequence[TemplateMessage],
-        *thoughts: TemplateMessage,
+        self, turn: TemplateMessages, tools: TemplateMessages, *thoughts: TemplateMessage
     ) -> bool:
         """Whether the template writes the reasoning of the first of these messages, in any form."""
         for thought in thoughts or (self._thought,):
@@ -385,8 +374,8 @@ class ChatTemplate:
 
     def render(
         self,
-        messages: Sequence[TemplateMessage],
-        tools: Sequence[TemplateMessage] = (),
+        messages: TemplateMessages,
+        tools: TemplateMessages = (),
         day: date = date(2025, 1, 1),
         *,
         generate: bool = False,

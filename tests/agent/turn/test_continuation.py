@@ -123,7 +123,7 @@ def test_arguments_problem_of_unfinished_and_wrong_json(text: str, problem: str 
         },
         "required": ["path"],
     }  # fmt: skip
-    found = arguments_problem(text, Tool("files", "read", "", schema))
+    found = arguments_problem(text, Tool("files", "read", "", schema), None)
     assert found is None if problem is None else problem in (found or "")
 
 

@@ -122,14 +122,11 @@ class AnswerLoop:
         if last.is_cut or not last.was_generated:
             return True
         for item in reversed(self._context.output.items):
-            match item:
-                case ev.MessageItem(phase="final_answer"):
-                    if any(part.text.strip() for part in item.content):
-                        return True
-                case ev.MessageItem() | ev.ReasoningItem():
-                    pass
-                case _:
-                    return False
+            if isinstance(item, ev.MessageItem):
+                if item.phase == "final_answer" and any(part.text.strip() for part in item.content):
+                    return True
+            elif not isinstance(item, ev.ReasoningItem):
+                return False
         return False
 
     def _add_steering(self) -> None:

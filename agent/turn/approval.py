@@ -98,18 +98,12 @@ class ApprovalGate:
 
     async def _request(self, tool: Tool, arguments: str, verdict: Verdict, sampling: bool) -> None:
         preview, values = self._context.host.builtins.preview, json.loads(arguments)
-        self._context.emit(
-            ev.AgentApprovalRequested(
-                item_id=self._item,
-                server=tool.server,
-                tool=tool.name,
-                arguments=arguments,
-                reason=verdict.reason,
-                preview=None if sampling else await preview(tool, values),
-                diff=verdict.diff,
-                rules=None if verdict.rules is None else list(verdict.rules),
-            )
-        )
+        event = ev.AgentApprovalRequested(
+            item_id=self._item, server=tool.server, tool=tool.name, arguments=arguments,
+            reason=verdict.reason, preview=None if sampling else await preview(tool, values),
+            diff=verdict.diff, rules=None if verdict.rules is None else list(verdict.rules),
+        )  # fmt: skip
+        self._context.emit(event)
 
     def _exposure(
         self, tool: Tool, config: ServerConfig, extras: Sequence[ExtraPermission]
@@ -118,10 +112,8 @@ class ApprovalGate:
         if not may_send(tool, config) and not any(extra.host for extra in extras):
             return NO_EXPOSURE
         context = self._context
-        functions = {
-            context.format.canonical_name(f.model_name, function=True)
-            for f in context.options.functions
-        }
+        names = (function.model_name for function in context.options.functions)
+        functions = {context.format.canonical_name(name, function=True) for name in names}
         return conversation_exposure(
             context.conversation, context.format, context.host,
             instructions=context.options.instructions or "",
@@ -154,15 +146,11 @@ class ApprovalGate:
         self, question: ElicitationRequest, answerer: OnElicitation | None
     ) -> ElicitationResult:
         context, answer, by = self._context, ElicitationResult("cancel"), "person"
-        context.emit(
-            ev.AgentElicitationRequested(
-                item_id=self._item,
-                server=question.server,
-                message=question.message,
-                requested_schema=question.schema,
-                url=question.url,
-            )
-        )
+        event = ev.AgentElicitationRequested(
+            item_id=self._item, server=question.server, message=question.message,
+            requested_schema=question.schema, url=question.url,
+        )  # fmt: skip
+        context.emit(event)
         try:
             if answerer is None:
                 answer, by = ElicitationResult("decline"), "policy: no person to ask"

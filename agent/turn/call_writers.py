@@ -268,10 +268,8 @@ class SearchWriter(CallWriter):
         self._output.emit(ev.WebSearchCallSearching(**self._writer.at))
 
     def _url(self, cursor: object, line: int = 0) -> str | None:
-        find_source = self._output.find_source
-        if find_source is None or not isinstance(cursor, int):
-            return None
-        source = find_source(cursor, line)
+        find = self._output.find_source
+        source = find(cursor, line) if find is not None and isinstance(cursor, int) else None
         return source.url if source is not None else None
 
     def _describe(self, arguments: dict[str, Any]) -> dict[str, Any]:

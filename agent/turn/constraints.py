@@ -149,8 +149,7 @@ class TurnConstraints:
 
     def next_constraint(self, stage: GenerationStage, prefix: Sequence[int]) -> Constraint | None:
         """The next generation's constraint, from ``prefix`` on; None: free. Raises BegunTextError."""
-        constraint = self.new_constraint(stage)
-        if constraint is None:
+        if (constraint := self.new_constraint(stage)) is None:
             return None
         begun = len(self._begun_ids) if stage.first else 0
         for at, token in enumerate(prefix):
@@ -163,15 +162,13 @@ class TurnConstraints:
 
     def new_constraint(self, stage: GenerationStage) -> Constraint | None:
         """As `next_constraint`, before what the generation begins with."""
-        constraints = self._next_constraints(stage)
-        if constraints is None:
+        if (constraints := self._next_constraints(stage)) is None:
             return None
         return self._format.new_constraint(constraints, self._recipients(further=stage.further))
 
     def spec(self, stage: GenerationStage, prefix: Sequence[int]) -> dict[str, Any] | None:
         """Return JSON from which another process makes `next_constraint`."""
-        constraints = self._next_constraints(stage)
-        if constraints is None:
+        if (constraints := self._next_constraints(stage)) is None:
             return None
         return constraints.spec(self._recipients(further=stage.further), prefix)
 

@@ -137,14 +137,13 @@ def items_before(events: Sequence[ev.Event], written: int) -> list[ev.Event]:
     kept: list[ev.Event] = []
     has_ended = False
     for event in events:
-        match event:
-            case ev.OutputItemAdded(output_index=index, item=item):
-                is_written = not isinstance(item, ev.McpListToolsItem)
-                has_ended = has_ended or (is_written and not written)
-                if not has_ended:
-                    written -= is_written
-                    indexes.add(index)
-                    ids.add(item.id)
+        if isinstance(event, ev.OutputItemAdded):
+            is_written = not isinstance(event.item, ev.McpListToolsItem)
+            has_ended = has_ended or (is_written and not written)
+            if not has_ended:
+                written -= is_written
+                indexes.add(event.output_index)
+                ids.add(event.item.id)
         if isinstance(event, ev.OfficialEvent):
             if getattr(event, "output_index", None) in indexes:
                 kept.append(event)

@@ -105,8 +105,7 @@ def _write_model(path: Path, types: list[int]) -> None:
     def add(name: str, *dims: int, kind: int = 0) -> None:
         values = random.standard_normal(dims, dtype=np.float32) * np.float32(dims[-1] ** -0.5)
         data = _quantise(values, kind) if kind else values
-        raw = gguf.GGMLQuantizationType(kind) if kind else None
-        w.add_tensor(name, data, raw_dtype=raw)
+        w.add_tensor(name, data, raw_dtype=gguf.GGMLQuantizationType(kind) if kind else None)
 
     d = EMBEDDING_WIDTH
     add("token_embd.weight", VOCABULARY_SIZE, d)

@@ -142,14 +142,11 @@ class _HeaderReader:
     def outline(self) -> GgufOutline:
         metadata: dict[str, MetadataValue] = {}
         for key, kind in self._pairs():
-            length_at = self._offset + 4
-            if (
-                kind != _TYPE_ARRAY
-                or struct.unpack_from("<Q", self._data, length_at)[0] < MAX_OUTLINE_ENTRIES
-            ):
-                metadata[key] = self._value(kind)
-            else:
+            array, length_at = kind == _TYPE_ARRAY, self._offset + 4
+            if array and struct.unpack_from("<Q", self._data, length_at)[0] >= MAX_OUTLINE_ENTRIES:
                 self._skip_array()
+            else:
+                metadata[key] = self._value(kind)
         tensors = [self._tensor() for _ in range(self._tensor_count)]
         alignment = metadata.get("general.alignment")
         unit = alignment if isinstance(alignment, int) and alignment > 0 else 32

@@ -214,13 +214,10 @@ def _candidates(
     all_layers = count + 1
     if request.gpu_layers is not None or request.cpu_experts is not None:
         layers = all_layers if request.gpu_layers is None else min(request.gpu_layers, all_layers)
+        experts = min(request.cpu_experts or 0, count)
         for context in contexts:
-            yield replace(
-                start,
-                context=context,
-                gpu_layers=layers if budget.gpus else 0,
-                cpu_experts=min(request.cpu_experts or 0, count) if budget.gpus else 0,
-            )
+            fixed = replace(start, context=context)
+            yield replace(fixed, gpu_layers=layers, cpu_experts=experts) if budget.gpus else fixed
         return
     if budget.gpus:
         for context in contexts:
@@ -249,11 +246,9 @@ def _context_candidates(budget: _Budget, start: Placement, request: PlacementReq
     sizes, trained = budget.sizes, budget.sizes.trained_context
     if request.required_context:
         return [min(request.required_context, trained)]
-    context = min(request.context or trained, trained)
-    contexts = [context]
-    while context // 2 >= MIN_CONTEXT_TOKENS:
-        context //= 2
-        contexts.append(context)
+    contexts = [min(request.context or trained, trained)]
+    while contexts[-1] // 2 >= MIN_CONTEXT_TOKENS:
+        contexts.append(contexts[-1] // 2)
     if request.context is None:
         # Half of what the weights leave is for the KV cache; the rest is the user's.
         free = budget.memory + sum(gpu.free for gpu in budget.gpus if not gpu.shares_memory)

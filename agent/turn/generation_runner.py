@@ -212,6 +212,7 @@ class GenerationRunner:
             constraint = await asyncio.to_thread(new_constraint) if prefix else new_constraint()
         except BegunTextError as error:
             raise TurnFailedError("invalid_prompt", str(error), EXIT_USAGE) from error
+        spec = None if constraint is None else partial(constraints.spec, stage, prefix)
         return protocol.Request(
             conversation.prompt(self._context.format) + prefix,
             limit,
@@ -221,9 +222,7 @@ class GenerationRunner:
             probabilities=options.token_probabilities,
             continued_tokens=written,
             constraint=constraint,
-            constraint_spec=None
-            if constraint is None
-            else partial(constraints.spec, stage, prefix),
+            constraint_spec=spec,
             report_gaps=constraints.report_gaps,
             continues_turn=not stage.first or written > 0,
             head_tokens=len(conversation.header_ids),
@@ -344,9 +343,8 @@ class GenerationRunner:
                             if ids and not decoder.ids:
                                 self._emit_prompt(None)
                         decoder.feed(ids, logprobs)
-                        over = further is not None and further.state == "none"
-                        if self._cut_after is not None and self._must_end(decoder):
-                            over = True
+                        over = self._cut_after is not None and self._must_end(decoder)
+                        over = over or (further is not None and further.state == "none")
                         if decoder.stopped or decoder.looped or over:
                             generation.cancel()
                     case protocol.Finished():

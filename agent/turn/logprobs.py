@@ -61,14 +61,12 @@ def recorded_logprob(logprob: Logprob | None) -> TokenProbability | None:
     if logprob is None:
         return None
     chances = logprob.top_probabilities or [None] * len(logprob.top)
+    pairs = zip(logprob.top, chances, strict=True)
     return TokenProbability.model_construct(  # ours: nothing to validate
         logprob=round(logprob.logprob, 5),
         probability=_short(logprob.probability),
         rank=logprob.rank,
-        top=[
-            (token, round(value, 5), _short(chance))
-            for (token, value), chance in zip(logprob.top, chances, strict=True)
-        ],
+        top=[(token, round(value, 5), _short(chance)) for (token, value), chance in pairs],
     )
 
 

@@ -222,18 +222,17 @@ class Turn(TurnContext):
             if (offer := self.options.login) is not None:
                 await self.until_stopped(self.host.offer_logins(text, offer))
         finally:
-            self.emit(
-                ev.AgentStart(
-                    model=runtime.model.name,
-                    context_length=runtime.context_length,
-                    engine=runtime.provider.loader.engine_name,
-                    tools=[f"{tool.server}.{tool.name}" for tool in self.host.tools()],
-                    mcp_servers=[
-                        ev.ServerStatus(name=s.name, status=s.status, tools=s.tools, error=s.error)
-                        for s in self.host.server_states()
-                    ],
-                )
+            start = ev.AgentStart(
+                model=runtime.model.name,
+                context_length=runtime.context_length,
+                engine=runtime.provider.loader.engine_name,
+                tools=[f"{tool.server}.{tool.name}" for tool in self.host.tools()],
+                mcp_servers=[
+                    ev.ServerStatus(name=s.name, status=s.status, tools=s.tools, error=s.error)
+                    for s in self.host.server_states()
+                ],
             )
+            self.emit(start)
             form = runtime.loaded.format if runtime.loaded else runtime.provider.other_format
             reasoning = self.response.reasoning
             if form is not None and not form.effort_control and reasoning is not None:

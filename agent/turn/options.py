@@ -244,8 +244,7 @@ class DeclaredTools:
     def resolve(cls, options: TurnOptions, host_tools: Sequence[Tool], form: Format) -> Self:
         """Name the tools of ``options`` as this format writes recipients."""
         offered = host_tools if options.tools is None else options.tools
-        declared = options.functions if form.parses_calls else ()
-        offered = offered if form.parses_calls else ()
+        declared, offered = (options.functions, offered) if form.parses_calls else ((), ())
         functions = {form.canonical_name(f.model_name, function=True): f for f in declared}
         names = {form.canonical_name(tool.model_name): tool for tool in offered}
         # Where the format has no namespaces, a client's function ``python`` replaces the built-in tool.

@@ -52,10 +52,8 @@ class Output:
 
     @property
     def answer(self) -> ev.MessageItem | None:
-        for item in reversed(self.items):
-            if isinstance(item, ev.MessageItem) and item.phase == "final_answer":
-                return item
-        return None
+        messages = (item for item in reversed(self.items) if isinstance(item, ev.MessageItem))
+        return next((item for item in messages if item.phase == "final_answer"), None)
 
     def open(self, item: ev.Item) -> int:
         """Emit ``response.output_item.added`` and return the item's output index."""

@@ -73,20 +73,11 @@ def prepare_turn(
     conversation.entries += begun.entries
     conversation.omit_answered_calls(form)
     calls = ToolCallRunner(context, declared, constraints, search)
+    generator = Generator(
+        form, runtime.context_length, runtime.generate, runtime.summaries, options.sampling,
+        context.emit, context.usage.add_auxiliary_generation,
+    )  # fmt: skip
+    generations = GenerationRunner(context, calls, first_entry)
     return PreparedTurn(
-        Generator(
-            form,
-            runtime.context_length,
-            runtime.generate,
-            runtime.summaries,
-            options.sampling,
-            context.emit,
-            context.usage.add_auxiliary_generation,
-        ),
-        calls,
-        constraints,
-        GenerationRunner(context, calls, first_entry),
-        first_entry,
-        first_generated_entry,
-        begun,
+        generator, calls, constraints, generations, first_entry, first_generated_entry, begun
     )

@@ -10,13 +10,9 @@ from agent.formats.tool_arguments import repair_arguments
 from tools.results import aborted_text
 
 TextDelta = (
-    ev.ReasoningTextDelta
-    | ev.OutputTextDelta
-    | ev.McpCallArgumentsDelta
-    | ev.FunctionCallArgumentsDelta
-    | ev.CustomToolCallInputDelta
-    | ev.CodeInterpreterCallCodeDelta
-)
+    ev.ReasoningTextDelta | ev.OutputTextDelta | ev.McpCallArgumentsDelta
+    | ev.FunctionCallArgumentsDelta | ev.CustomToolCallInputDelta | ev.CodeInterpreterCallCodeDelta
+)  # fmt: skip
 
 
 @dataclass(eq=False, slots=True)
@@ -141,10 +137,7 @@ def response_events(response: ev.Response) -> list[ev.Event]:
 
 
 def terminal_event(response: ev.Response) -> ev.Terminal:
-    match response.status:
-        case "completed":
-            return ev.ResponseCompleted(response=response)
-        case "failed":
-            return ev.ResponseFailed(response=response)
-        case _:
-            return ev.ResponseIncomplete(response=response)
+    if response.status == "completed":
+        return ev.ResponseCompleted(response=response)
+    failed = response.status == "failed"
+    return (ev.ResponseFailed if failed else ev.ResponseIncomplete)(response=response)

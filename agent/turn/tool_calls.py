@@ -334,12 +334,9 @@ class ToolCallRunner:
         """Make calls pending that an earlier response left to the client's approval."""
         tools = self.declared.server_tools
         for request in approved:
-            matching = (
-                recipient
-                for recipient, tool in tools.items()
-                if (tool.server, tool.name) == (request.server, request.name)
-            )
-            name = next(matching, f"{request.server}.{request.name}")
+            called = (request.server, request.name)
+            names = (name for name, tool in tools.items() if (tool.server, tool.name) == called)
+            name = next(names, f"{request.server}.{request.name}")
             kind = SegmentKind.TOOL if name in tools else SegmentKind.TOOL_UNKNOWN
             call = self._new_call(Opened(kind, name, name, json=True), request.request_id)
             call.delta(request.arguments)
@@ -436,8 +433,7 @@ class ToolCallRunner:
         elif call.tool is None:
             self._fail(call, UNKNOWN_TOOL_CODE, self._unknown_tool_text(call.recipient))
         elif call.error:
-            text = f"the arguments are not valid JSON: {call.error}"
-            self._fail(call, INVALID_PARAMS_CODE, text)
+            self._fail(call, INVALID_PARAMS_CODE, f"the arguments are not valid JSON: {call.error}")
         elif why := await self._violation(call, call.tool):
             text = f"the arguments do not fit the tool's schema: {why}"
             self._fail(call, INVALID_PARAMS_CODE, text)
@@ -481,17 +477,16 @@ class ToolCallRunner:
             context.emit(ev.AgentToolOutputDelta(item_id=item, stream=stream, delta=text))
 
         try:
-            result = await context.until_stopped(
-                context.host.call(
-                    call.tool,
-                    json.loads(call.arguments),
-                    on_progress=on_progress,
-                    on_output=on_output,
-                    on_elicitation=call.approval_gate.elicit,
-                    on_sampling=call.approval_gate.sample,
-                    on_login=call.approval_gate.login if context.options.login else None,
-                )
+            work = context.host.call(
+                call.tool,
+                json.loads(call.arguments),
+                on_progress=on_progress,
+                on_output=on_output,
+                on_elicitation=call.approval_gate.elicit,
+                on_sampling=call.approval_gate.sample,
+                on_login=call.approval_gate.login if context.options.login else None,
             )
+            result = await context.until_stopped(work)
         finally:
             context.usage.tool_seconds += time.monotonic() - started
         self._set_result(call, result)

@@ -12,7 +12,7 @@ model left out is added.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, pairwise
+from itertools import chain, groupby, pairwise
 from typing import NamedTuple
 
 from agent import events as ev
@@ -113,16 +113,14 @@ def _join(
 
 def _runs(entries: Sequence[Entry]) -> Iterator[tuple[int, int]]:
     """Where the model wrote: the first entry and the one behind the last, of each generation."""
-    first = None
-    for index, entry in enumerate(entries):
-        is_written = entry.role in ("assistant", "part") or entry.reasoning
-        if is_written and first is None:
-            first = index
-        elif not is_written and first is not None:
-            yield first, index
-            first = None
-    if first is not None:
-        yield first, len(entries)
+
+    def is_written(index: int) -> bool:
+        return entries[index].role in ("assistant", "part") or entries[index].reasoning
+
+    for written, indexes in groupby(range(len(entries)), is_written):
+        if written:
+            run = list(indexes)
+            yield run[0], run[-1] + 1
 
 
 def _sampled_batches(events: Sequence[ev.Event]) -> list[_SampledBatch]:

@@ -148,10 +148,7 @@ class Conversation:
 
     def ids(self) -> list[int]:
         """The ids of the prompt, without the generation prompt."""
-        return [
-            *self.header_ids,
-            *chain.from_iterable(entry.ids for entry in self.prompt_entries()),
-        ]
+        return [*self.header_ids, *chain.from_iterable(e.ids for e in self.prompt_entries())]
 
     @property
     def affinity_tokens(self) -> int:
@@ -180,14 +177,9 @@ class Conversation:
             for entry in entries:
                 entry.shortened_ids = None
         branch = Conversation(
-            conversation_id,
-            entries,
-            self.header,
-            self.vocabulary,
-            compacted,
-            self.saved,
+            conversation_id, entries, self.header, self.vocabulary, compacted, self.saved,
             header_ids=self.header_ids,
-        )
+        )  # fmt: skip
         branch.on_change_from(before)
         return branch
 
@@ -203,8 +195,7 @@ class Conversation:
     def set_header(self, form: Format, head: PromptHeader) -> None:
         """Set tools, effort and instructions; they are rendered only if they differ from before."""
         if head != self.header:
-            self.header_ids = form.prompt_header(head)
-            self.header = head
+            self.header_ids, self.header = form.prompt_header(head), head
 
     def add(self, form: Format, message: messages.Message) -> None:
         """Add a message that the model did not generate here."""
@@ -359,10 +350,7 @@ class Conversation:
         tools = head is None or bool(head.functions or head.builtin_tools or head.python)
         if single is not None and single.keeps_reasoning(tools=tools):
             self.finished_reasoning = []
-            self.entries = [
-                replace(entry, reasoning=False) if entry.reasoning else entry
-                for entry in self.entries
-            ]
+            self.entries = [replace(e, reasoning=False) if e.reasoning else e for e in self.entries]
             if reasoning:
                 self.on_change_from(reasoning[0][0])
             return

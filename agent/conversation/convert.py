@@ -24,10 +24,9 @@ def convert_vocabulary(
         conversation.add(form, User(prompt))
         for item in response.output:
             match item:
-                case MessageItem(content=parts, phase=phase) if text := "".join(
-                    part.text for part in parts
-                ):
-                    conversation.add(form, Assistant(text, phase))
+                case MessageItem(content=parts, phase=phase):
+                    if text := "".join(part.text for part in parts):
+                        conversation.add(form, Assistant(text, phase))
                 case McpCallItem():
                     label = (item.server_label, item.name)
                     name = tool_names.get(label) or "__".join(label)
@@ -35,8 +34,6 @@ def convert_vocabulary(
                     text = item.output or "" if item.error is None else item.error.text
                     failed = item.error is not None
                     conversation.add(form, ToolResultMessage(name, text, failed=failed))
-                case _:
-                    pass
     return conversation
 
 

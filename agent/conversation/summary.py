@@ -5,6 +5,7 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from agent import events as ev
 from agent.conversation.conversation import Entry, affinity_tokens
@@ -105,7 +106,7 @@ async def summarise(
     question = form.user_message(SUMMARY_PROMPT) + form.open_assistant()
     # It must not call, and has to end in time.
     constraints, nobody = GenerationConstraints("none", max_tokens=length), Recipients(())
-    text, units = "", list(_units(entries))
+    text, units = "", _units(entries)
     while units:
         before = [*head, *(render_summary(text) if text else [])]
         room = generator.context_length - len(before) - len(question) - length
@@ -152,16 +153,11 @@ def shorten_entry(form: Format, entry: Entry, limit: int, note: str = "") -> lis
     return [*entry.ids[:first], *mark, *entry.ids[len(entry.ids) - last :]]
 
 
-def _units(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
+def _units(entries: Sequence[Entry]) -> list[Sequence[Entry]]:
     """Groups of entries that stay together: a call and its results, the parts of a message."""
-    unit: list[Entry] = []
-    for entry in entries:
-        if unit and entry.role not in ("result", "part"):
-            yield unit
-            unit = []
-        unit.append(entry)
-    if unit:
-        yield unit
+    roles = [entry.role for entry in entries]
+    starts = [at for at, role in enumerate(roles) if not at or role not in ("result", "part")]
+    return [entries[start:end] for start, end in pairwise([*starts, len(entries)])]
 
 
 def _size(entries: Sequence[Entry]) -> int:

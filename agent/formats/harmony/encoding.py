@@ -55,10 +55,8 @@ def _load(ranks: bytes | Callable[[], bytes], folder: Path) -> HarmonyEncoding:
     from openai_harmony import HarmonyError  # here: importing the native library takes a moment
 
     if (folder / RANKS_FILE).is_file():
-        try:
+        with suppress(HarmonyError):  # damaged: written again below
             return _load_from(folder)
-        except HarmonyError:
-            pass  # damaged: written again below
     data = ranks() if callable(ranks) else ranks
     if hashlib.sha256(data).hexdigest() != RANKS_SHA256:
         raise EngineError("The vocabulary is not o200k_harmony's: its checksum differs.")

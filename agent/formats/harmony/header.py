@@ -412,10 +412,8 @@ class HeaderReader:
         else:
             if first is not None:
                 self._repair("recipient_repeated", first)
-            self._header.raw_recipient, self._header.recipient = (
-                name,
-                canonical or self._recipients.resolve_recipient(name),
-            )
+            canonical = canonical or self._recipients.resolve_recipient(name)
+            self._header.raw_recipient, self._header.recipient = name, canonical
         return left + cut + more
 
     def _resolve_name(self, word: str) -> tuple[str, str | None]:

@@ -89,10 +89,9 @@ class OpenHeader:
         return header
 
     def looks_like_body(self, recipients: Recipients | AnyRecipient) -> bool:
-        part = self.parts[-1]
-        if part.marker == token_ids.START_ID or not (
-            "{" in part.text or len(part.text.split()) > _PROSE_WORDS
-        ):
+        marker, text = self.parts[-1].marker, self.parts[-1].text
+        is_long = "{" in text or len(text.split()) > _PROSE_WORDS
+        if marker == token_ids.START_ID or not is_long:
             return False
         header = self.read(recipients, None)
         json = header.is_call and header.body.startswith("{")
@@ -246,9 +245,8 @@ class HarmonyParser:
                 return
             if self._header.tokens >= MAX_HEADER_TOKENS:
                 self._abandon_header()
-                self._begin_header(
-                    at, prefilled=self._header.prefilled, started=self._header.started
-                )
+                old = self._header
+                self._begin_header(at, prefilled=old.prefilled, started=old.started)
             self._header.parts.append(HeaderPart(token, at))
             self._header.tokens += 1
         elif token == token_ids.MESSAGE_ID:
@@ -329,9 +327,8 @@ class HarmonyParser:
     def _splits_run_on(self, token: int, at: int, body: SegmentBody) -> bool:
         """End the message before the call's header that it ran into, if it did; tell whether."""
         run_on = self._run_on
-        if run_on.ends_in_words() or (
-            token in _HEADER_IDS and run_on.addresses_tool(self._recipients)
-        ):
+        is_call = token in _HEADER_IDS and run_on.addresses_tool(self._recipients)
+        if is_call or run_on.ends_in_words():
             self._begin_run_on(at, body)
             self._marker_in_header(token, at)
             return True
@@ -421,9 +418,8 @@ class HarmonyParser:
         self._spanned_to = end
         if unused is not None:
             self._deferred_repairs.append(unused)
-        if (body.is_call and token in (token_ids.END_ID, token_ids.RETURN_ID)) or (
-            token == token_ids.CALL_ID and not body.is_call
-        ):
+        ends_text = (token_ids.END_ID, token_ids.RETURN_ID)
+        if token in (ends_text if body.is_call else (token_ids.CALL_ID,)):
             self._deferred_repairs.append(Repair("stop_token", at, ""))
         self._out += self._deferred_repairs
         self._deferred_repairs = []

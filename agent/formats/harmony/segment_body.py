@@ -111,9 +111,8 @@ class SegmentBody:
         """Choose between arguments in the header and in the body; the others are returned."""
         assert self._header_arguments is not None
         body, header = "".join(self._buffered), self._header_arguments
-        if body.strip() not in ("", "{}") and (
-            _is_json_object(body) or not _is_json_object(header.text)
-        ):
+        counts = _is_json_object(body) or not _is_json_object(header.text)
+        if counts and body.strip() not in ("", "{}"):
             return header
         self._buffered = [header.text]
         return replace(header, text=body)

@@ -245,11 +245,8 @@ def _kinds(schema: Schema) -> list[str]:
     kinds = schema.get("type")
     kinds = kinds if isinstance(kinds, list) else [kinds]
     known = list(dict.fromkeys(kind for kind in kinds if isinstance(kind, str)))
-    if not known and "properties" in schema:
-        return ["object"]
-    if not known and "items" in schema:
-        return ["array"]
-    return known
+    implied = {"properties": "object", "items": "array"}
+    return known or [kind for key, kind in implied.items() if key in schema][:1]
 
 
 def _choices(schema: Schema) -> list[Any]:

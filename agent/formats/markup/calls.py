@@ -551,13 +551,12 @@ def _python_value(text: str) -> str:
 
 
 def _parse_string(text: str) -> str | None:
-    try:
+    with suppress(ValueError, RecursionError):
         value = json.loads(text, strict=False)
         if isinstance(value, str):
             value.encode()  # a lone surrogate is not text
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, str) else None
+            return value
+    return None
 
 
 def _unpack_arguments(text: str) -> str:

@@ -110,10 +110,8 @@ class ResultFrames:
     """The end of a message with a call."""
 
     def named(self, tool: str) -> ResultFrames:
-        before, after, separator = (
-            text.replace(self.name, tool)
-            for text in (self.frame.before, self.frame.after, self.separator)
-        )
+        texts = (self.frame.before, self.frame.after, self.separator)
+        before, after, separator = (text.replace(self.name, tool) for text in texts)
         frame = MessageFrame(before, after, self.frame.escaped)
         return replace(self, frame=frame, separator=separator, name=tool)
 

@@ -18,9 +18,8 @@ class ByteVocabulary:
         self.specials = {spelling: 256 + i for i, spelling in enumerate(specials)}
         """Special tokens' ids by their text: ``<|im_end|>``, ``<tool_call>``."""
         self.size = 256 + len(self.specials)
-        self.control_ids = frozenset(
-            token for spelling, token in self.specials.items() if spelling.startswith("<|")
-        )
+        special = self.specials.items()
+        self.control_ids = frozenset(token for text, token in special if text.startswith("<|"))
         """Special ids that have no text (GGUF's token type *control*)."""
         self.end_ids: frozenset[int] = frozenset()
         """Ids that end a generation, according to the model's file."""

@@ -192,9 +192,7 @@ def project_instructions(launch: LaunchOptions) -> ProjectInstructions:
     paths, wanted = user_paths(), launch.project_instructions
     if wanted is None:
         wanted = load_settings(paths).project_instructions
-    if not wanted:
-        return ProjectInstructions()
-    return read_project_instructions(paths, launch.root)
+    return read_project_instructions(paths, launch.root) if wanted else ProjectInstructions()
 
 
 def _script_path(engine: str | None) -> Path | None:

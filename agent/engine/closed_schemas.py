@@ -68,10 +68,8 @@ class _Closer:
             self._leave_open(schema)
         elif joins:
             (join,) = joins
-            branches = schema[join]
-            if schema.keys() & (_STRUCTURE - joins) or (
-                join != "$ref" and not self._are_apart(join, branches)
-            ):
+            is_apart = join == "$ref" or self._are_apart(join, schema[join])
+            if schema.keys() & (_STRUCTURE - joins) or not is_apart:
                 self._leave_open(schema)
             else:
                 self._close_each(closed, join, path)

@@ -107,9 +107,7 @@ class ScriptGeneration:
     """Streams one line."""
 
     def __init__(self, engine: ScriptEngine, request: Request, line: ScriptLine) -> None:
-        self._engine = engine
-        self._request = request
-        self._line = line
+        self._engine, self._request, self._line = engine, request, line
         self._loop = asyncio.get_running_loop()
         self._cancelled = asyncio.Event()
 
@@ -127,10 +125,9 @@ class ScriptGeneration:
             self._engine.unfinished -= counts
 
     async def _stream_line(self) -> AsyncIterator[Prefill | Tokens | Finished]:
-        prompt = list(self._request.prompt)
-        total = len(prompt)
-        cached = min(common_prefix_length(self._engine.sequence_ids, prompt), total - 1)
-        sequence = prompt
+        sequence = list(self._request.prompt)
+        total = len(sequence)
+        cached = min(common_prefix_length(self._engine.sequence_ids, sequence), total - 1)
         if not self._request.auxiliary:
             self._engine.sequence_ids = sequence
             if self._line is not EMPTY_LINE:

@@ -100,11 +100,8 @@ class JsonArgumentsStream:
 
     def feed(self, text: str) -> str:
         """Return more of the object; empty while the kind of the text is unknown."""
-        match self.kind:
-            case "object":
-                return self._feed_object(text)
-            case "raw":
-                return string_content(text)
+        if self.kind:
+            return self._feed_object(text) if self.kind == "object" else string_content(text)
         self._pending += text
         begun = self._pending.lstrip()
         if not begun or (begun[0] == "{" and not begun[1:].lstrip()):

@@ -27,16 +27,10 @@ async def measure(loader: ModelLoader, plan: PlacementPlan | None) -> str:
     try:
         loaded = perf_counter() - start
         estimate = await _generate(engine, PROMPT_TOKENS[0], OUTPUT_TOKENS[0])
-        prompt_tokens = _clamp(
-            estimate.prompt_tokens / estimate.prefill_seconds * TARGET_SECONDS,
-            PROMPT_TOKENS[0],
-            min(PROMPT_TOKENS[1], engine.context_length // 2),
-        )
-        output_tokens = _clamp(
-            estimate.output_tokens / estimate.decode_seconds * TARGET_SECONDS,
-            OUTPUT_TOKENS[0],
-            min(OUTPUT_TOKENS[1], engine.context_length // 4),
-        )
+        reads = estimate.prompt_tokens / estimate.prefill_seconds
+        prompt_tokens = _count(reads, PROMPT_TOKENS, engine.context_length // 2)
+        writes = estimate.output_tokens / estimate.decode_seconds
+        output_tokens = _count(writes, OUTPUT_TOKENS, engine.context_length // 4)
         result = await _generate(engine, prompt_tokens, output_tokens)
     finally:
         await engine.close()
@@ -62,8 +56,9 @@ def describe_threads(threads: ThreadCounts) -> str:
     return text + (f"; slowed to save power: {saving}" if saving else "")
 
 
-def _clamp(value: float, least: int, most: int) -> int:
-    return max(min(least, most), min(int(value), most))
+def _count(speed: float, bounds: tuple[int, int], room: int) -> int:
+    least, most = bounds[0], min(bounds[1], room)
+    return max(min(least, most), min(int(speed * TARGET_SECONDS), most))
 
 
 async def _generate(engine: Engine, prompt_tokens: int, output_tokens: int) -> Finished:

@@ -151,9 +151,7 @@ class Model:
         """Whether it can run now: its files are here, or a server has it."""
         if self.embedded or self.endpoint is not None:
             return True
-        if self.path is None:
-            return False
-        return all(map(os.path.exists, split_files(self.path)))
+        return self.path is not None and all(map(os.path.exists, split_files(self.path)))
 
     @property
     def location(self) -> str | None:

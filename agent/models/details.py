@@ -76,10 +76,8 @@ def _header_facts(
     file_type = metadata.get("general.file_type")
     yield "Quantisation", quantisation_name(file_type) if isinstance(file_type, int) else ""
     architecture = str(metadata.get("general.architecture", ""))
-    layers, experts, trained = (
-        metadata.get(f"{architecture}.{key}")
-        for key in ("block_count", "expert_count", "context_length")
-    )
+    keys = ("block_count", "expert_count", "context_length")
+    layers, experts, trained = (metadata.get(f"{architecture}.{key}") for key in keys)
     words = [architecture, f"{layers} layers" if layers else ""]
     words.append(f"{experts} experts each" if experts else "")
     yield "Architecture", " · ".join(filter(None, words))

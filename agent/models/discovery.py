@@ -85,10 +85,8 @@ def _candidates() -> Iterator[tuple[str, str, Path]]:
     caches = home / "Library/Caches" if sys.platform == "darwin" else home / ".cache"
     caches = Path(os.environ.get("XDG_CACHE_HOME") or caches)
     yield from _gguf_files("llama.cpp", Path(os.environ.get("LLAMA_CACHE") or caches / "llama.cpp"))
-    hub = os.environ.get("HF_HUB_CACHE") or Path(
-        os.environ.get("HF_HOME") or home / ".cache/huggingface", "hub"
-    )
-    yield from _gguf_files("Hugging Face", Path(hub))
+    hub = Path(os.environ.get("HF_HOME") or home / ".cache/huggingface", "hub")
+    yield from _gguf_files("Hugging Face", Path(os.environ.get("HF_HUB_CACHE") or hub))
 
 
 def _files(folder: Path, pattern: str) -> list[Path]:

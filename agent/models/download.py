@@ -139,12 +139,10 @@ def hub_host() -> str:
 def hub_address() -> str:
     """The address of the hub. Raises UserError where HF_ENDPOINT is not an address."""
     address = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
-    try:
+    with suppress(ValueError):
         parts = urlsplit(address)
         if parts.scheme in ("http", "https") and parts.hostname:
             return address
-    except ValueError:
-        pass
     raise UserError(f"HF_ENDPOINT must be the address of a hub, not {address!r}.")
 
 
@@ -305,21 +303,19 @@ def _fetch(model_file: ModelFile, progress_bar: Any) -> None:
             )
         file.flush()
         os.fsync(file.fileno())
-        if _SHA256.fullmatch(model_file.etag):
-            digest = _sha256(model_file.partial, model_file)
-            if digest != model_file.etag:
-                model_file.partial.unlink()
-                raise OSError(
-                    f"{model_file.path.name} arrived damaged (sha256 {digest[:12]}…): it was removed."
-                )
+        is_hash = _SHA256.fullmatch(model_file.etag) is not None
+        if is_hash and (digest := _sha256(model_file.partial, model_file)) != model_file.etag:
+            model_file.partial.unlink()
+            raise OSError(
+                f"{model_file.path.name} arrived damaged (sha256 {digest[:12]}…): it was removed."
+            )
 
 
 def _lock(file: BinaryIO) -> bool:
-    try:
+    with suppress(OSError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+        return True
+    return False
 
 
 def _remove_other_partials(model_file: ModelFile) -> None:

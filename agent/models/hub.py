@@ -190,8 +190,7 @@ def hub_model(repo: str, quantisation: Quantisation, paths: Paths) -> Model:
 def find_model(name: str, paths: Paths) -> Model:
     """Return the model that pulling ``name`` downloads without a question: an entry of models.toml, or
     of ``OWNER/REPO[:QUANT]`` the best that fits. Raises UserError, EngineError."""
-    repository = parse_repository(name)
-    if repository is None:
+    if (repository := parse_repository(name)) is None:
         return find_pullable(name)
     repo, quant = repository
     quantisations = list_quantisations(repo)

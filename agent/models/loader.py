@@ -184,13 +184,11 @@ class ModelLoader:
         from agent.engine.llama import model as native
         from agent.engine.placement import cpu_probe
 
-        types = plan.weight_types if plan else EMBEDDED_TENSOR_TYPES
+        types, cache = plan.weight_types if plan else EMBEDDED_TENSOR_TYPES, self.paths.cache
         try:
-            if (
-                not native.uses_repacked_weights(Placement())
-                and cpu_probe.cached_result(self.paths.cache, types) is None
-            ):
-                await cpu_probe.probe(self.paths.cache, types)
+            repacks = native.uses_repacked_weights(Placement())
+            if not repacks and cpu_probe.cached_result(cache, types) is None:
+                await cpu_probe.probe(cache, types)
         except OSError:
             log.warning("the probe failed", exc_info=True)
 

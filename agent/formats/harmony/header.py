@@ -190,8 +190,7 @@ class HeaderReader:
 
     def __init__(self, recipients: Recipients, complete: bool) -> None:
         """Begin a header; ``complete``: it ended with ``<|message|>``."""
-        self._recipients = recipients
-        self._complete = complete
+        self._recipients, self._complete = recipients, complete
         self._header = MessageHeader()
         self._author: str | None = None
         self._position = 0

@@ -303,12 +303,13 @@ def _fetch(model_file: ModelFile, progress_bar: Any) -> None:
             )
         file.flush()
         os.fsync(file.fileno())
-        is_hash = _SHA256.fullmatch(model_file.etag) is not None
-        if is_hash and (digest := _sha256(model_file.partial, model_file)) != model_file.etag:
-            model_file.partial.unlink()
-            raise OSError(
-                f"{model_file.path.name} arrived damaged (sha256 {digest[:12]}…): it was removed."
-            )
+        if _SHA256.fullmatch(model_file.etag):
+            digest = _sha256(model_file.partial, model_file)
+            if digest != model_file.etag:
+                model_file.partial.unlink()
+                raise OSError(
+                    f"{model_file.path.name} arrived damaged (sha256 {digest[:12]}…): it was removed."
+                )
 
 
 def _lock(file: BinaryIO) -> bool:

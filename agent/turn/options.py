@@ -67,7 +67,8 @@ def response_format_section(schema: object, name: str = "output", description: s
     """The section on the form of the answer, in the words of the Harmony guide
     (https://cookbook.openai.com/articles/openai-harmony#structured-output)."""
     comment = f"// {description}\n" if description else ""
-    return f"# Response Formats\n\n## {name}\n\n{comment}{json.dumps(schema, ensure_ascii=False)}"
+    text = json.dumps(schema, ensure_ascii=False)
+    return f"# Response Formats\n\n## {name}\n\n{comment}{text}"
 
 
 def declare_tool(tool: Tool) -> FunctionTool:

@@ -111,13 +111,12 @@ def fingerprint(path: Path, placement: Placement, version: str) -> str:
     with path.open("rb") as file:
         header = hashlib.blake2b(file.read(HEADER_BYTES), digest_size=12).hexdigest()
     layout = replace(placement, sequences=0, ubatch=0)
-    try:
+    with suppress(EngineError):  # llama.cpp could read it
         if gguf_header.read_metadata(path, last=_ARCHITECTURE).get(_ARCHITECTURE) == "gpt-oss":
             layout = replace(layout, context=0)
-    except EngineError:
-        pass  # llama.cpp could read it
     facts = repr((stat.st_size, stat.st_mtime_ns, header, layout, version, SEGMENT_TOKENS))
-    return f"{path.stem[:40]}-{hashlib.blake2b(facts.encode(), digest_size=6).hexdigest()}"
+    digest = hashlib.blake2b(facts.encode(), digest_size=6).hexdigest()
+    return f"{path.stem[:40]}-{digest}"
 
 
 def _digest(before: str, ids: Sequence[int]) -> str:

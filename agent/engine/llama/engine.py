@@ -52,9 +52,7 @@ class LlamaEngine:
         self.context_length = self.placement.context
         self.threads = threads
         """Measured by the last load; the next load uses them again."""
-        self.path = Path(path)
-        self.disk_cache = disk_cache
-        self.draft = draft
+        self.path, self.disk_cache, self.draft = Path(path), disk_cache, draft
         self._worker: EngineWorker | None = None
 
     @property
@@ -185,7 +183,8 @@ class EngineWorker(threading.Thread):
         except Exception as error:
             # llama.cpp's threads need memory too.
             if isinstance(error, MemoryError) or "can't start new thread" in str(error):
-                error = OutOfMemoryError(f"There is not enough memory to load {self._engine.path}.")
+                path = self._engine.path
+                error = OutOfMemoryError(f"There is not enough memory to load {path}.")
             self.loaded.set_exception(error)
         else:
             self.loaded.set_result(None)
@@ -221,9 +220,8 @@ class EngineWorker(threading.Thread):
         try:
             sequences = self._placement.sequences
             max_drafted = min(MAX_DRAFT_TOKENS, model.ubatch - sequences)
-            lookup, draft_model = None, None
-            if self._placement.speculation != "off":
-                lookup = DraftPlanner(max_drafted)
+            is_off, draft_model = self._placement.speculation == "off", None
+            lookup = None if is_off else DraftPlanner(max_drafted)
             if engine.draft is not None and model.can_save_ranges:
                 draft = self._load_draft(engine.draft, model.vocabulary_size)
                 self._models.append(draft)

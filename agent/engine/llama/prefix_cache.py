@@ -208,8 +208,7 @@ class PrefixCache:
     """The sequences of a model's memory."""
 
     def __init__(self, model: LlamaModel, sequences: int, disk: DiskCache | None = None) -> None:
-        self._model = model
-        self._disk = disk
+        self._model, self._disk = model, disk
         self._saving: Iterator[None] | None = None
         self.sequences = [KvSequence(model, seq_id) for seq_id in range(sequences)]
         self._spare = KvSequence(model, model.spare_sequence)

@@ -60,8 +60,7 @@ class Penalties:
 
     def __init__(self, sampling: Sampling, prompt: Sequence[int], vocabulary_size: int) -> None:
         """Biases of ids that are not in the vocabulary are ignored."""
-        self._presence = sampling.presence_penalty
-        self._frequency = sampling.frequency_penalty
+        self._presence, self._frequency = sampling.presence_penalty, sampling.frequency_penalty
         self._repeat = sampling.repeat_penalty
         self._recent = deque(prompt[-REPEAT_WINDOW_TOKENS:], REPEAT_WINDOW_TOKENS)
         biases = sampling.logit_bias
@@ -104,8 +103,7 @@ class Sampler:
         self._penalties = _new_penalties(request, vocabulary_size)
         self._greedy = request.sampling.temperature <= 0 or sampling.top_k == 1
         self._unchanged = self._penalties is None and sampling == Sampling(seed=sampling.seed)
-        self._constraint = request.constraint
-        self._alternatives = request.logprobs
+        self._constraint, self._alternatives = request.constraint, request.logprobs
         self._reports_probabilities = request.probabilities
         self.logprob: Logprob | None = None
         """Log probability of the last token, if the request asks for it."""

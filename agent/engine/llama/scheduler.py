@@ -116,8 +116,7 @@ class Scheduler:
     """Keeps the waiting and running jobs and plans the steps."""
 
     def __init__(self, cache: PrefixCache, step_tokens: int) -> None:
-        self._cache = cache
-        self._step_tokens = step_tokens
+        self._cache, self._step_tokens = cache, step_tokens
         self._seconds_per_token = MAX_CHUNK_SECONDS / MIN_CHUNK_TOKENS
         """Prefill time of a token, a moving average of the last few steps."""
         self.waiting: deque[GenerationJob] = deque()

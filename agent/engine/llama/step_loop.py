@@ -52,8 +52,7 @@ class StepLoop:
         self._max_forced = 0
         if model.can_save_ranges:
             self._max_forced = max(0, min(MAX_FORCED_TOKENS, model.ubatch - sequences))
-        self._inbox = inbox
-        self._on_ended = on_ended
+        self._inbox, self._on_ended = inbox, on_ended
         self.runs_background = False
         """Whether the running step is a background job's, which any other request interrupts."""
         self._nothing_runnable = True

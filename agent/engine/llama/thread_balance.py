@@ -56,9 +56,8 @@ class ThreadBalance:
             self._more.failed(now)  # the count was measured a moment ago
         if self._before is not None:
             before, usual = self._before
-            if len(self._seconds) == TRIAL_TOKENS or (
-                sum(self._seconds) > TRIAL_LIMIT * TRIAL_TOKENS * usual
-            ):
+            is_late = sum(self._seconds) > TRIAL_LIMIT * TRIAL_TOKENS * usual
+            if is_late or len(self._seconds) == TRIAL_TOKENS:
                 self._end_trial(before, usual, median(self._seconds[1:] or self._seconds), now)
         elif len(self._seconds) == WINDOW_TOKENS or (
             len(self._seconds) >= LEAST_WINDOW_TOKENS
@@ -91,9 +90,8 @@ class ThreadBalance:
         self._set(count)
 
     def _end_trial(self, before: int, usual: float, took: float, now: float) -> None:
-        direction, other = (
-            (self._fewer, self._more) if self.count < before else (self._more, self._fewer)
-        )
+        directions = (self._fewer, self._more)
+        direction, other = directions if self.count < before else directions[::-1]
         self._seconds.clear()
         self._before = None
         if took <= WORTH_RATIO * usual:

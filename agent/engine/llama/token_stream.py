@@ -61,8 +61,7 @@ class TokenStream:
         """Whether the writer has begun; before that a cancel ends the stream at once."""
         self.ended = False
         """Whether it has finished or failed: nothing follows."""
-        self._on_cancel = on_cancel
-        self._live = live
+        self._on_cancel, self._live = on_cancel, live
         self._interval = WAKEUP_INTERVAL_SECONDS if live else UNREAD_INTERVAL_SECONDS
         self._immediate = IMMEDIATE_WAKEUPS if live else 1
         self._loop = asyncio.get_running_loop()

@@ -85,9 +85,8 @@ class RemoteClient:
         timing: RemoteTiming | None = None,
     ) -> None:
         """``max_context``: tokens that the context is limited to; None: the server's."""
-        self.endpoint = endpoint
+        self.endpoint, self.vocabulary = endpoint, vocabulary
         self.backend = BACKENDS[endpoint.engine]
-        self.vocabulary = vocabulary
         self.timing = timing or RemoteTiming()
         self.served_model = ""
         self.context_length = max_context or 0

@@ -284,9 +284,8 @@ class RemoteGeneration:
 
     async def _read_usage(self, messages: AsyncIterator[Json]) -> None:
         """Read the usage after the last token, with the cached prompt tokens; it may be missing."""
-        with suppress(
-            TimeoutError, httpx2.TransportError, ServerUnavailableError, EngineError, ValueError
-        ):
+        failures = (httpx2.TransportError, ServerUnavailableError, EngineError, ValueError)
+        with suppress(TimeoutError, *failures):
             async with asyncio.timeout(self._client.timing.usage_timeout):
                 async for message in messages:
                     if (cached := self._client.backend.parse_chunk(message).cached) is not None:
@@ -361,13 +360,11 @@ class RemoteEngine:
         timing: RemoteTiming | None = None,
     ) -> None:
         self.name = endpoint.engine
-        self.replicas = Replicas(
-            endpoint,
-            [
-                RemoteClient(each, vocabulary, api_key=api_key, max_context=context, timing=timing)
-                for each in endpoint.replicas()
-            ],
-        )
+        clients = [
+            RemoteClient(each, vocabulary, api_key=api_key, max_context=context, timing=timing)
+            for each in endpoint.replicas()
+        ]
+        self.replicas = Replicas(endpoint, clients)
         self._running: set[RemoteGeneration] = set()
 
     @property

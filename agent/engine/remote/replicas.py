@@ -108,10 +108,8 @@ class Replicas:
     # --- the choice ---
 
     def choose(self, request: Request) -> Replica:
-        return (
-            self.choose_another(request, ())
-            or rank([replica for replica in self.all if replica.client.is_open], request)[0]
-        )
+        opened = [replica for replica in self.all if replica.client.is_open]
+        return self.choose_another(request, ()) or rank(opened, request)[0]
 
     def choose_another(self, request: Request, tried: Collection[Replica]) -> Replica | None:
         """Choose one that is not away and was not tried; None: there is none."""

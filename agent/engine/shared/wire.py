@@ -102,13 +102,11 @@ def request_of(message: dict[str, Any], constraint: protocol.Constraint | None) 
     """The request of a message. Raises KeyError, TypeError, ValueError if it is invalid: the engine's
     thread, which works for others too, trusts its requests."""
     sampling = dict(message["sampling"])
-    biases = [(_integer(token), float(value)) for token, value in sampling["logit_bias"]]
-    sampling["logit_bias"] = tuple(biases)
-    for name in ("max_tokens", "logprobs"):
-        if message[name] is not None:
-            _integer(message[name])
-    for name in ("head_tokens", "continued_tokens"):
-        _integer(message[name])
+    biases = sampling["logit_bias"]
+    sampling["logit_bias"] = tuple((_integer(token), float(value)) for token, value in biases)
+    optional = [message[name] for name in ("max_tokens", "logprobs") if message[name] is not None]
+    for count in (*optional, message["head_tokens"], message["continued_tokens"]):
+        _integer(count)
     return protocol.Request(
         [_integer(token) for token in message["prompt"]],
         stop_ids=frozenset(_integer(token) for token in message["stop_ids"]),

@@ -44,6 +44,7 @@ _END_IDS = {
     SegmentKind.FINAL: token_ids.RETURN_ID,
 }
 _TYPED = f'" "? <[{token_ids.CONSTRAIN_ID}]> "json"'
+_COMMENTARY_RULE = 'channel: "commentary"'
 _CALL_RULES = ('channel: "commentary" | "analysis"', f'kind: {_TYPED} | " json" | " code"')
 
 _FINAL_ENDS = frozenset({token_ids.END_ID, token_ids.RETURN_ID})
@@ -255,7 +256,7 @@ class _HeaderGrammars:
                 f"call: <[{token_ids.CHANNEL_ID}]> channel to kind? <[{token_ids.MESSAGE_ID}]>",
                 f"    | to <[{token_ids.CHANNEL_ID}]> channel kind? <[{token_ids.MESSAGE_ID}]>",
                 f'to: " to=" ({names})',
-                *(('channel: "commentary"', _CALL_RULES[1]) if further else _CALL_RULES),
+                *((_COMMENTARY_RULE, _CALL_RULES[1]) if further else _CALL_RULES),
             ]
         return self._submit(lines)
 

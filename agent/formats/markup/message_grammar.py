@@ -356,7 +356,9 @@ class MessageGrammar:
         if choices := _choices(schema):
             quotes = "\"'" if self._syntax.body == "python" else [self._syntax.quote]
             words = [json.dumps(json.dumps(one)[1:-1]) for one in choices if isinstance(one, str)]
-            options = [f"{self.literal(q)} {w} {self.literal(q)}" for w in words for q in quotes]
+            options = [
+                f"{self.literal(q)} {word} {self.literal(q)}" for word in words for q in quotes
+            ]
             options += [_words([one]) for one in choices if not isinstance(one, str)]
             return f"({' | '.join(options)})"
         options = ["string"] if "string" in types else []

@@ -4,7 +4,7 @@ ids, so that text that spells markup stays text."""
 
 import re
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 from agent.conversation.conversation import Conversation, Entry
@@ -30,11 +30,8 @@ def response_messages(
 
 
 def _entry_messages(format: Format, entries: Iterable[Entry]) -> list[dict[str, Any]]:
-    return [
-        message
-        for entry in entries
-        for message in _parse_messages(format, entry.ids, entry.role or "tool")
-    ]
+    parsed = (_parse_messages(format, entry.ids, entry.role or "tool") for entry in entries)
+    return list(chain.from_iterable(parsed))
 
 
 def _parse_messages(format: Format, ids: Sequence[int], role: str) -> list[dict[str, Any]]:

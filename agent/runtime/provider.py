@@ -18,7 +18,7 @@ from agent.engine.protocol import Engine, EngineError, OutOfMemoryError
 from agent.formats.constraints import ArgumentGaps, constraint_of
 from agent.formats.protocol import Format
 from agent.models.catalog import Model
-from agent.models.loader import ModelLoader
+from agent.models.loader import LoadProgress, ModelLoader
 from agent.runtime.background import TypingPause
 
 if TYPE_CHECKING:
@@ -94,9 +94,7 @@ class EngineProvider:
             if form is not None and loader is self.loader:  # else another was chosen meanwhile
                 self.format = self.other_format = form
 
-    async def provide(
-        self, progress: Callable[[float], None] | None = None, warm_up: bool = False
-    ) -> Engine:
+    async def provide(self, progress: LoadProgress | None = None, warm_up: bool = False) -> Engine:
         """The engine of another program of this person, or else one that is loaded here. Programs that
         start together do not load the model twice. Raises EngineError."""
         report = _ProgressReport(progress, asyncio.get_running_loop())
@@ -229,9 +227,7 @@ class EngineProvider:
 class _ProgressReport:
     """Passes progress on: the first half of a load is the file and its vocabulary."""
 
-    def __init__(
-        self, progress: Callable[[float], None] | None, loop: asyncio.AbstractEventLoop
-    ) -> None:
+    def __init__(self, progress: LoadProgress | None, loop: asyncio.AbstractEventLoop) -> None:
         self._progress, self._loop = progress, loop
         self.abandoned = False
         """Whether the load is no longer waited for."""

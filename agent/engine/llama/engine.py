@@ -71,8 +71,7 @@ class LlamaEngine:
                 if self._worker is worker:
                     self._worker = None
             raise
-        self.context_length = worker.model.context_length
-        self.threads = worker.threads
+        self.context_length, self.threads = worker.model.context_length, worker.threads
 
     def _start(self, progress: Callable[[float], None] | None) -> EngineWorker:
         loop = asyncio.get_running_loop()

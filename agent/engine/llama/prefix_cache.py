@@ -71,8 +71,7 @@ class KvSequence:
     """One sequence of a model's memory, with the token ids that are in it."""
 
     def __init__(self, model: LlamaModel, seq_id: int) -> None:
-        self.model = model
-        self.seq_id = seq_id
+        self.model, self.seq_id = model, seq_id
         self.ids: list[int] = []
         self.busy = False
         self.prompt_length = 0

@@ -77,11 +77,8 @@ def split_files(path: Path) -> list[Path]:
 
 def _model_sizes(outline: GgufOutline, tensors: list[TensorInfo]) -> ModelSizes:
     architecture = str(outline.metadata.get("general.architecture", ""))
-    values = {
-        key.removeprefix(f"{architecture}."): value
-        for key, value in outline.metadata.items()
-        if key.startswith(f"{architecture}.")
-    }
+    prefix, items = f"{architecture}.", outline.metadata.items()
+    values = {key.removeprefix(prefix): value for key, value in items if key.startswith(prefix)}
     weights: defaultdict[int, int] = defaultdict(int)
     experts: defaultdict[int, int] = defaultdict(int)
     rest: defaultdict[str, int] = defaultdict(int)

@@ -118,8 +118,7 @@ class HarmonyParser:
         self._in_plain_text = False
         """In a streaming body, and between two characters: tokens with known texts need no checks."""
         self._done = self._answered = self._is_final = False
-        self._position = 0
-        self._spanned_to = 0
+        self._position = self._spanned_to = 0
         self._header = OpenHeader(0, prefilled=True)
         """The latest header, which may still grow where no body is open."""
 

@@ -122,8 +122,7 @@ class SegmentWriter:
         """Text that came before the segment that it is for."""
         self._buffer = source
         self._deferred_repairs: list[ParseEvent] = []
-        self._spanned_to = 0
-        self._content_start = 0
+        self._spanned_to = self._content_start = 0
 
     def open(self, opened: Opened, content_start: int) -> None:
         """Open a segment; it ends the one before."""

@@ -47,8 +47,7 @@ def format_attachment(source: str, text: str, kind: Kind = "file") -> str:
 
 
 def attached_text(data: bytes, name: str, errors: str = "strict") -> str:
-    """The text of a file, of a PDF too, which takes a while. ``errors``: as in `bytes.decode`. Raises
-    UserError for what is not text."""
+    """The text of a file, or slowly of a PDF. ``errors``: as in `bytes.decode`. Raises UserError."""
     if data.startswith(PDF_MAGIC):
         from tools.builtin.browser.extraction import read_pdf  # few prompts have one
 

@@ -8,7 +8,7 @@ from itertools import chain, pairwise
 from typing import Any
 
 from agent.conversation.conversation import Conversation, Entry
-from agent.formats.protocol import EditableFormat, Format
+from agent.formats.protocol import EditableFormat, Format, decode
 
 _RECIPIENT_PATTERN = re.compile(r"to=(\S+)")
 _CONTENT_TYPE_PATTERN = re.compile(r"\s(json|code)\b")
@@ -40,7 +40,7 @@ def _parse_messages(format: Format, ids: Sequence[int], role: str) -> list[dict[
     if isinstance(format, EditableFormat) and starts:
         messages = (ids[start:end] for start, end in pairwise([*starts, len(ids)]))
         return [_parse_message(format, *format.split_message(message)) for message in messages]
-    text = _decode(format, ids)
+    text = decode(format, ids)
     return [_message("tool" if role == "result" else role, None, text)] if text else []
 
 
@@ -49,13 +49,13 @@ def _parse_message(format: Format, header: Sequence[int], body: Sequence[int]) -
     parts = {"<|start|>": "assistant"}
     marks = [at for at, id in enumerate(header) if _markup(format, id)]
     for mark, end in pairwise([*marks, len(header)]):
-        parts[_markup(format, header[mark])] = _decode(format, header[mark + 1 : end])
+        parts[_markup(format, header[mark])] = decode(format, header[mark + 1 : end])
     author, channel = parts["<|start|>"], parts.get("<|channel|>", "")
     recipient = _RECIPIENT_PATTERN.search(channel) or _RECIPIENT_PATTERN.search(author)
     kind = _CONTENT_TYPE_PATTERN.search(f"{channel} {parts.get('<|constrain|>', '')}")
     author = author.split(maxsplit=1)[0] if author.strip() else ""
     role, name = (author, None) if author in _ROLES else ("tool", author)
-    message = _message(role, name, _decode(format, body))
+    message = _message(role, name, decode(format, body))
     if channel.strip():
         message["channel"] = channel.split(maxsplit=1)[0]
     if recipient:
@@ -67,10 +67,6 @@ def _parse_message(format: Format, header: Sequence[int], body: Sequence[int]) -
 
 def _markup(format: Format, id: int) -> str:
     return format.token_bytes(id).decode() if format.is_markup(id) else ""
-
-
-def _decode(format: Format, ids: Sequence[int]) -> str:
-    return b"".join(map(format.token_bytes, ids)).decode("utf-8", "replace")
 
 
 def _message(role: str, name: str | None, text: str) -> dict[str, Any]:

@@ -195,8 +195,7 @@ class Request:
     constraint_spec: Callable[[], Mapping[str, Any] | None] | None = None
     """Returns, as JSON, what another process makes the constraint of."""
     report_gaps: Callable[[Mapping[str, str]], None] | None = None
-    """Called with what that process could not enforce of it: reasons by the tool whose arguments they
-    are."""
+    """Called with what that process could not enforce of it: reasons, by the tool of the arguments."""
     continues_turn: bool = False
     """The request continues a turn that was admitted before: it is never refused as too many."""
     background: bool = False

@@ -17,7 +17,7 @@ A format is stateless between calls but for caches; `Format.parser` makes a pars
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
@@ -83,8 +83,7 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """The markup was malformed and has been mended. The rules are listed in `agent.formats.harmony` and
-    `agent.formats.markup`."""
+    """The markup was malformed and has been mended; `agent.formats`' two packages list the rules."""
 
     rule: str
     at: int
@@ -341,3 +340,8 @@ class EditableFormat(Protocol):
 
     def split_message(self, ids: Sequence[int]) -> tuple[list[int], list[int]]:
         """Return a message's header from after `Format.open_assistant` on, and its body without end."""
+
+
+def decode(form: Format, ids: Iterable[int]) -> str:
+    """The text of ids, special tokens included."""
+    return b"".join(map(form.token_bytes, ids)).decode("utf-8", "replace")

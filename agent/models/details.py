@@ -9,7 +9,7 @@ from agent.engine.placement.memory_estimate import split_files
 from agent.engine.placement.planner import PlacementPlan, format_bytes
 from agent.engine.protocol import EngineError
 from agent.formats.detect import AUTO, is_harmony
-from agent.formats.protocol import Format, SingleMessageFormat
+from agent.formats.protocol import Format, SingleMessageFormat, decode
 from agent.models.catalog import Model, load_catalog
 from agent.models.listing import ModelRow
 from agent.models.loader import ModelLoader
@@ -41,8 +41,7 @@ def describe_model(model: Model, paths: Paths) -> list[tuple[str, str]]:
 
 
 def describe_messages(model: Model, paths: Paths) -> Iterator[tuple[str, str]]:
-    """Labels and texts about the messages of an installed model; slow, as it reads the vocabulary.
-    Raises EngineError."""
+    """Labels and texts on an installed model's messages; slow. Raises EngineError."""
     if model.installed:
         form = ModelLoader(model, paths).create_format()
         yield "Calls", "can be parsed" if form.parses_calls else "cannot be parsed: no tools"
@@ -64,7 +63,7 @@ def example_message(form: Format) -> str:
     else:
         ids = form.reasoning_message(thought)
         ids += form.assistant_message(words, phase="commentary") + call
-    return b"".join(map(form.token_bytes, ids)).decode("utf-8", "replace")
+    return decode(form, ids)
 
 
 def _header_facts(

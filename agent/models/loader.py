@@ -265,8 +265,7 @@ class ModelLoader:
         )
 
     def _harmony_format(self, path: Path | None, *, keep_calls: bool = False) -> Format:
-        """The format with the vocabulary of a GGUF, which must be o200k_harmony; without one with the
-        embedded model's."""
+        """The format with the vocabulary of a GGUF, o200k_harmony only; None: the embedded one's."""
         from agent.formats.harmony import encoding
         from agent.formats.harmony.format import HarmonyFormat
         from agent.tiny import vocabulary as tiny

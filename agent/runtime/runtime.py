@@ -339,10 +339,6 @@ class Runtime:
             )
         self.provider.choose(model, context)
 
-    @property
-    def known_context_length(self) -> int | None:
-        return self.context_length if self.provider.knows_context else None
-
     async def load(
         self, progress: Callable[[float], None] | None = None, *, warm_up: bool = False
     ) -> LoadedModel:

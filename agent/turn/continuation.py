@@ -18,7 +18,7 @@ from pydantic_core import from_json
 
 from agent import events as ev
 from agent.conversation.conversation import Entry
-from agent.formats.protocol import EditableFormat, Format
+from agent.formats.protocol import EditableFormat, Format, decode
 from agent.turn.context_usage import written_kind
 from agent.util.json_schema import find_violation
 from tools.types import Tool
@@ -68,8 +68,8 @@ def written_messages(form: Format, entries: Sequence[Entry]) -> list[WrittenMess
         if entry.role == "assistant":
             kind, tool = written_kind(form, entry)
             header, body = form.split_message(entry.ids)
-            text = b"".join(map(form.token_bytes, body)).decode("utf-8", "replace")
-            messages.append(WrittenMessage(index, kind, tool, header, body, text))
+            message = WrittenMessage(index, kind, tool, header, body, decode(form, body))
+            messages.append(message)
     return messages
 
 

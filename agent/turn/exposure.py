@@ -6,7 +6,7 @@ from agent.conversation.attachments import Attachment, split_attachments
 from agent.conversation.compaction import SUMMARY
 from agent.conversation.conversation import Conversation
 from agent.conversation.project_instructions import InstructionFile
-from agent.formats.protocol import Format
+from agent.formats.protocol import Format, decode
 from agent.turn.tool_search import SEARCH_NAME
 from tools.config.servers import ServerConfig
 from tools.mcp.host import Host
@@ -41,7 +41,7 @@ def conversation_exposure(
         yield from ((Tool("", file.name, "", {}), False) for file in files if not file.own)
         for _, attachments in prompts:
             yield from (_as_result(attachment, host) for attachment in attachments)
-        if any(e.role == "developer" and SUMMARY in _text(form, e.ids) for e in entries):
+        if any(e.role == "developer" and SUMMARY in decode(form, e.ids) for e in entries):
             # A client's, of turns that are not here: they may have read anything.
             yield Tool("", "a summary of earlier messages", "", {}), False
         for entry in entries:
@@ -49,7 +49,7 @@ def conversation_exposure(
                 tool = tools.get(recipient)
                 if tool is not None:
                     yield tool, _is_public(host.server_config(tool.server))
-                elif recipient not in ignored and UNKNOWN_TOOL_ERROR not in _text(form, entry.ids):
+                elif recipient not in ignored and UNKNOWN_TOOL_ERROR not in decode(form, entry.ids):
                     server, _, name = recipient.removeprefix("functions.").rpartition("__")
                     yield Tool(server or "an earlier tool", name, "", {}), False
 
@@ -79,7 +79,3 @@ def _prompt_text(form: Format, ids: Iterable[int]) -> str:
     """Return a message with a line break for each special token: none of them is part of a word."""
     texts = (b"\n" if form.is_markup(token) else form.token_bytes(token) for token in ids)
     return b"".join(texts).decode("utf-8", "replace")
-
-
-def _text(form: Format, ids: Iterable[int]) -> str:
-    return b"".join(map(form.token_bytes, ids)).decode("utf-8", "replace")

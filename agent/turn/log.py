@@ -33,8 +33,7 @@ class EventLog:
         self._savers.append(save)
 
     async def save(self, event: Terminal) -> None:
-        """Have the last event saved before it is appended. A task that is cancelled waits all the
-        same, and is cancelled then."""
+        """Have the last event saved before it is appended; a cancelled task ends after that."""
         cancelled: asyncio.CancelledError | None = None
         while self._savers:
             waiting = [saved for save in self._savers if (saved := save(event))]
@@ -48,8 +47,7 @@ class EventLog:
             raise cancelled
 
     def hold(self, index: int | None = None) -> None:
-        """Keep an event (None: the last one), and those behind it, from readers until `release`, but
-        for `HOLD_SECONDS` at most."""
+        """Keep an event (None: the last), and those behind it, from readers, `HOLD_SECONDS` at most."""
         at = len(self.events) - 1 if index is None else index
         self._unstored.append(at)
         asyncio.get_running_loop().call_later(HOLD_SECONDS, self.release, at + 1)

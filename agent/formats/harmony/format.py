@@ -258,7 +258,6 @@ class HarmonyFormat:
         return HarmonyParser(self.encoding, recipients)
 
     def token_bytes(self, token: int) -> bytes:
-        """Return an id's bytes, or a special token's text; empty for an id that does not exist."""
         vocabulary = token_ids.harmony_vocabulary(self.encoding)
         raw = vocabulary.token_bytes(token)
         return vocabulary.special_text(token).encode() if raw is None else raw

@@ -76,8 +76,7 @@ class CallReader(TextReader):
             self._open_segment(name)
 
     def read(self) -> Steps:
-        """Read it; return ``ended``, ``prose`` (the text in `raw` is not a call), or None at the
-        end of the generation."""
+        """Read it; return ``ended``, ``prose`` (`raw` is not a call), or None: the generation ended."""
         raise NotImplementedError
         yield
 

@@ -261,7 +261,6 @@ class MarkupFormat:
         return self._vocabulary.token_bytes(token) or b""
 
     def is_markup(self, token: int) -> bool:
-        """Tell whether the id is a special token or has no text."""
         return self._token_classes.text_bytes(token) is None or token in self._special_ids
 
     # --- imported histories ----------------------------------------------------------------------
@@ -271,7 +270,6 @@ class MarkupFormat:
         return self._message_header + self.encode_text(text) + self._message_end
 
     def tool_call(self, recipient: str, arguments: str, *, json: bool = True) -> list[int]:
-        """Render a call; code becomes the argument ``code``."""
         arguments = arguments if json else to_json({"code": arguments})
         call = (self._syntax.calls or (HERMES,))[0].encode(self.encoder, recipient, arguments)
         return self._message_header + call + self._closed_call_end
@@ -284,7 +282,6 @@ class MarkupFormat:
         return call, markup(syntax.separator) + following
 
     def reasoning_message(self, text: str) -> list[int]:
-        """Render reasoning within ``<think>``; empty if the template knows none."""
         opening, think = self._syntax.think_open, self._syntax.think
         if not (self.template.has_thinking and opening):
             return []

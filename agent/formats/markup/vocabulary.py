@@ -14,7 +14,6 @@ class ByteVocabulary:
     """One id for each byte, then the special tokens: for scripts and tests without a model."""
 
     def __init__(self, specials: Iterable[str]) -> None:
-        """Number the special tokens from 256 on."""
         self.specials = {spelling: 256 + i for i, spelling in enumerate(specials)}
         """Special tokens' ids by their text: ``<|im_end|>``, ``<tool_call>``."""
         self.size = 256 + len(self.specials)

@@ -210,7 +210,7 @@ def _describe(served: ServedModel, created: int) -> dict[str, Any]:
             trained = meta["n_ctx_train"]
     if form is not None:
         abilities = form.parses_calls, bool(form.end_reasoning())
-    context = runtime.known_context_length
+    context = runtime.context_length if runtime.provider.knows_context else None
     if context is None and not served.is_first:  # its placement may leave it fewer
         limits = (model.placement_request.context, trained)
         context = min((limit for limit in limits if limit), default=None)

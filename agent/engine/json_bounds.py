@@ -9,7 +9,7 @@ from agent.engine.protocol import LoopLimits
 CHECK_INTERVAL_TOKENS = 32
 _QUOTE, _ESCAPE = ord('"'), ord("\\")
 _OPENING, _CLOSING = frozenset(b"{["), frozenset(b"}]")
-_ENDINGS = ((b"}", b"]"), (b",", b":"), (b'"',))
+_ENDINGS = (b"}", b"]", b",", b":", b'"')
 """First bytes that lead to an end soonest: closing brackets, required separators, a quote."""
 _LONGER = b" \t\r\n[{"
 """First bytes of tokens that lead away from an end."""
@@ -64,10 +64,9 @@ class JsonBounds:
             quotes = [] if self._escaped else [i for i in ids if texts[i] == b'"']
             return quotes or ids
         structural = {texts[i]: i for i in ids if len(texts[i]) == 1}
-        for endings in _ENDINGS:
-            for text in endings:
-                if text in structural:
-                    return [structural[text]]
+        for text in _ENDINGS:
+            if text in structural:
+                return [structural[text]]
         return [i for i in ids if texts[i][:1] not in _LONGER] or ids
 
     def _read(self, text: bytes) -> None:

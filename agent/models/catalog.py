@@ -191,8 +191,7 @@ def _parse_entry(name: str, entry: dict[str, Any], paths: Paths) -> Model:
         raise ValueError(f"there is no setting {min(unknown)}")
     if (field_name := find_mismatch(entry, _FIELDS)) is not None:
         raise ValueError(f"{field_name} must be {_FIELDS[field_name].expected}")
-    path = entry.get("path")
-    file = entry.get("file")
+    path, file = entry.get("path"), entry.get("file")
     if "repo" in entry and file is not None and (file.startswith("/") or ".." in Path(file).parts):
         raise ValueError("file must be a path in its repository, without ..")
     if "\0" in f"{path}{file}":

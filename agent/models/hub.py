@@ -76,11 +76,9 @@ def search_repositories(words: str, limit: int) -> list[HubRepository]:
 
 
 def _parses_calls(gguf: object) -> bool | None:
-    match gguf:
-        case {"chat_template": str(template)}:
-            # The call of any template that tells the model of tools can be derived.
-            return "tools" in template
-    return None
+    template = gguf.get("chat_template") if isinstance(gguf, dict) else None
+    # The call of any template that tells the model of tools can be derived.
+    return "tools" in template if isinstance(template, str) else None
 
 
 def _try_to_list(repo: str) -> list[Quantisation]:

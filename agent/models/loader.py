@@ -156,10 +156,8 @@ class ModelLoader:
         model = replace(self.model, placement_request=request)
         try:
             replace(self, model=model, context=context, beside_loaded=True).plan()
-        except planner.ModelTooLargeError:
-            return False
-        except EngineError:
-            pass
+        except EngineError as error:
+            return not isinstance(error, planner.ModelTooLargeError)
         return True
 
     async def recover_from_crash(self) -> None:

@@ -35,7 +35,7 @@ def system_refusal(error: BaseException) -> str | None:
     """Describe an error of the system in a sentence with its file; None: another error."""
     if isinstance(error, MemoryError):
         return "There is not enough memory (ulimit -v says how much this process may take)."
-    # Of a full disk, a broken one, no descriptors.
+    # A full disk, a broken one, no descriptors.
     if isinstance(error, OSError) and error.strerror:
         where = f": {error.filename}" if isinstance(error.filename, str) else ""
         return f"{error.strerror}{where}."

@@ -68,8 +68,8 @@ class _Closer:
             self._leave_open(schema)
         elif joins:
             (join,) = joins
-            is_apart = join == "$ref" or self._are_apart(join, schema[join])
-            if schema.keys() & (_STRUCTURE - joins) or not is_apart:
+            has_more = bool(schema.keys() & (_STRUCTURE - joins))
+            if has_more or not (join == "$ref" or self._are_apart(join, schema[join])):
                 self._leave_open(schema)
             else:
                 self._close_each(closed, join, path)

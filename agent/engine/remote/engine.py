@@ -269,7 +269,7 @@ class RemoteGeneration:
                     self._report_prefill(chunk)
                 if chunk.ids and chunk.count is not None:
                     if chunk.count - count > len(chunk.ids):
-                        # Of a character of several tokens llama-server streams the last, with all text.
+                        # llama-server streams the last token of a character, with the text of all.
                         chunk.ids = client.vocabulary.encode_text(chunk.text)
                     count = chunk.count
                 if chunk.ids and not await self._accept(chunk):

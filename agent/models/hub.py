@@ -130,8 +130,8 @@ def _group_files(sizes: dict[str, int]) -> Iterator[Quantisation]:
         if is_below and name.endswith(".gguf") and not name.startswith(_NO_MODELS):
             models.setdefault(SPLIT.sub("", path.removesuffix(".gguf")), []).append(path)
     bases = [PurePosixPath(stem).name for stem in models]
-    found = zip(map(QUANTISATION.search, models), bases, strict=True)
-    names = [match[0].lstrip("-_.").upper() if match else base for match, base in found]
+    found = [QUANTISATION.search(stem) for stem in models]
+    names = [m[0].lstrip("-_.").upper() if m else b for m, b in zip(found, bases, strict=True)]
     for (stem, files), base, name in zip(models.items(), bases, names, strict=True):
         part = SPLIT.search(files[0].removesuffix(".gguf"))
         if len(files) == (int(part[1]) if part else 1):

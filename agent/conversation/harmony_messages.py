@@ -1,6 +1,5 @@
-"""Lists Harmony messages for requests with ``enable_response_messages``, as vLLM does:
-``input_messages`` and ``output_messages``, which the model saw and wrote. They are split at special
-ids, so that text that spells markup stays text."""
+"""Lists Harmony messages for requests with ``enable_response_messages``, as vLLM does: what the model
+saw and wrote, split at special ids, so that text that spells markup stays text."""
 
 import re
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,6 @@
 """Closes the objects of a JSON Schema, as a small model would invent other properties without end:
 ``additionalProperties`` becomes false wherever no other keyword speaks of the same object (``allOf``,
-``patternProperties``, ``$ref`` next to ``properties``, …) or refers to it. Every value of the closed
-schema is valid by the given one."""
+``$ref`` next to ``properties``, …) or refers to it. Values of the closed schema fit the given one."""
 
 from collections.abc import Mapping, Sequence
 from itertools import permutations

@@ -1,7 +1,6 @@
 """The protocol of an engine: token ids in, token ids out. Making an engine is cheap; it loads on
 demand. ``generate`` returns at once; the stream is read with ``async for`` and yields, in order:
-``Prefill`` (at least one), ``Tokens`` batches, one ``Finished``. A generation that is cancelled before
-it was begun yields only ``Finished``."""
+``Prefill`` (at least one), ``Tokens`` batches, one ``Finished``; that alone if cancelled before."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Resolves the recipients that models write to declared tools. A *recipient* is the address of a
 Harmony message (``to=functions.get_weather``), elsewhere the tool's name. gpt-oss's own tools are
-``python``, ``browser.*`` and ``container.exec``: "Built-in tools" in
-https://cookbook.openai.com/articles/openai-harmony."""
+``python``, ``browser.*``, ``container.exec``: https://cookbook.openai.com/articles/openai-harmony."""
 
 import difflib
 import re
@@ -101,10 +100,9 @@ class Recipients:
         return {"declared": self.declared, "aliases": self._aliases, "schemas": self._schemas}
 
     def resolve(self, raw: str) -> str | None:
-        """Return the declared name that ``raw`` means, or None. Tries in turn: the name; with or
-        without ``functions.``; without ``mcp.``; with equal separators (``.``, ``__``, a blank); an
-        alias, or a name below one; a last part that only one tool has; without the rest of a header
-        (``f.commentary``)."""
+        """Return the declared name that ``raw`` means, or None. Tries the name; with or without
+        ``functions.``; without ``mcp.``; with equal separators (``.``, ``__``, a blank); an alias, or a
+        name below one; a last part of only one tool; without a header's rest (``f.commentary``)."""
         suffix = raw.removeprefix("mcp.")
         bare = raw.removeprefix("functions.")
         for name in (raw, f"functions.{raw}", bare, suffix, f"functions.{suffix}"):

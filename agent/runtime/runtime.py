@@ -78,9 +78,8 @@ class Runtime:
         own_engine: bool = False,
         wrap_generation: WrapGeneration | None = None,
     ) -> None:
-        """``keep_alive``: seconds without a turn after which the model is unloaded; None: never.
-        ``serves_engine``: other programs of this person may use the loaded model. ``own_engine``: load
-        it also where another program has done so."""
+        """``keep_alive``: seconds without a turn until the model is unloaded; None: never.
+        ``serves_engine``: others of this person may use it. ``own_engine``: load what others have."""
         self.host, self.policy, self.paths = host, policy, loader.paths
         self.hub = Hub()
         self.summaries = SummaryCache()
@@ -236,9 +235,8 @@ class Runtime:
         return self._wrap_generation(generation, request, loaded.format)
 
     def prefetch(self, conversation: Conversation, *, private: bool = False) -> None:
-        """Put the beginning of a conversation's next prompt into the engine's memory meanwhile. It
-        takes the place of what was prefetched before; nothing happens while no model is loaded.
-        ``private``: as in `agent.engine.protocol.Request`."""
+        """Put the beginning of a conversation's next prompt into the engine's memory, in place of what
+        was prefetched before, if a model is loaded. ``private``: as in `Request`."""
         ids = conversation.ids()
         if self.loaded is not None and ids:
             request = Request(

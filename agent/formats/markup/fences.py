@@ -1,6 +1,5 @@
-"""Finds code in Markdown as it streams, where tags are quoted: fenced blocks and code spans, roughly as
-CommonMark (https://spec.commonmark.org/0.31.2/), except that a span ends with its line at the latest. A
-Markdown parser needs entire blocks."""
+"""Finds code in Markdown as it streams, where tags are quoted: fenced blocks and spans, roughly as in
+https://spec.commonmark.org/0.31.2/, but a span ends with its line. A parser needs entire blocks."""
 
 import re
 

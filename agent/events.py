@@ -231,6 +231,31 @@ class ToolSearchCallItem(WireModel):
     status: Literal["in_progress", "completed", "incomplete"] = "in_progress"
 
 
+class ShellCallItem(WireModel):
+    """Commands that the client runs, for requests that have ``shell``; they end the response."""
+
+    id: str
+    type: Literal["shell_call"] = "shell_call"
+    call_id: str
+    action: dict[str, Any]
+    """commands, and timeout_ms and max_output_length where the model limits them"""
+    environment: dict[str, Any] = Field(default_factory=lambda: {"type": "local"})
+    status: Literal["in_progress", "completed", "incomplete"] = "in_progress"
+
+
+class ApplyPatchCallItem(WireModel):
+    """A change of a file that the client makes, for requests that have ``apply_patch``; it ends the
+    response."""
+
+    id: str
+    type: Literal["apply_patch_call"] = "apply_patch_call"
+    call_id: str
+    operation: dict[str, Any]
+    """create_file{path, diff}, update_file{path, diff} or delete_file{path}"""
+    status: Literal["in_progress", "completed", "incomplete"] = "in_progress"
+    """OpenAI's has no ``incomplete``: only one that is cut off says so."""
+
+
 class ToolSearchOutputItem(WireModel):
     """The definitions that such a search returns, as they are in requests."""
 
@@ -255,7 +280,7 @@ class CompactionItem(WireModel):
 Item = Annotated[
     ReasoningItem | MessageItem | FunctionCallItem | McpCallItem | McpListToolsItem
     | McpApprovalRequestItem | CustomToolCallItem | CodeInterpreterCallItem | WebSearchCallItem
-    | ToolSearchCallItem | ToolSearchOutputItem | CompactionItem,
+    | ToolSearchCallItem | ToolSearchOutputItem | ShellCallItem | ApplyPatchCallItem | CompactionItem,
     Field(discriminator="type"),
 ]  # fmt: skip
 
@@ -269,8 +294,8 @@ def client_tool(item: Item) -> str | None:
             | CustomToolCallItem(name=name, namespace=space)
         ):
             return qualified_name(name, space)
-        case ToolSearchCallItem(execution="client"):
-            return "tool_search"
+        case ToolSearchCallItem(execution="client") | ShellCallItem() | ApplyPatchCallItem():
+            return item.type.removesuffix("_call")
         case _:
             return None
 
@@ -639,6 +664,30 @@ class CustomToolCallInputDone(ItemEvent, type="response.custom_tool_call_input.d
     input: str
 
 
+class ShellCommandEvent(ItemEvent):
+    """An event of one command of a ``shell_call``; OpenAI's has no ``item_id``."""
+
+    command_index: int
+
+
+class ShellCallCommandAdded(ShellCommandEvent, type="response.shell_call_command.added"):
+    """A command begins."""
+
+    command: str
+
+
+class ShellCallCommandDelta(ShellCommandEvent, type="response.shell_call_command.delta"):
+    """The next piece of the command."""
+
+    delta: str
+
+
+class ShellCallCommandDone(ShellCommandEvent, type="response.shell_call_command.done"):
+    """The command is complete."""
+
+    command: str
+
+
 class CodeInterpreterCallInProgress(ItemEvent, type="response.code_interpreter_call.in_progress"):
     """A call of ``code_interpreter`` was opened; directly after its ``output_item.added``."""
 
@@ -964,7 +1013,8 @@ Event = Annotated[
     | FunctionCallArgumentsDone | McpCallInProgress | McpCallArgumentsDelta
     | McpCallArgumentsDone | McpCallCompleted | McpCallFailed | McpListToolsInProgress
     | McpListToolsCompleted | McpListToolsFailed | CustomToolCallInputDelta
-    | CustomToolCallInputDone | CodeInterpreterCallInProgress | CodeInterpreterCallCodeDelta
+    | CustomToolCallInputDone | ShellCallCommandAdded | ShellCallCommandDelta
+    | ShellCallCommandDone | CodeInterpreterCallInProgress | CodeInterpreterCallCodeDelta
     | CodeInterpreterCallCodeDone | CodeInterpreterCallInterpreting
     | CodeInterpreterCallCompleted | WebSearchCallInProgress | WebSearchCallSearching
     | WebSearchCallCompleted | CompactionCompacting | AgentStart | AgentLoad | AgentPrefill

@@ -135,8 +135,8 @@ class FunctionTool:
     grammar: Grammar | None = None
     deferred: bool = False
     """The prompt does not declare it: the model finds it by a search."""
-    search: bool = False
-    """It is the client's own search for further tools."""
+    kind: Literal["function", "tool_search", "shell", "apply_patch"] = "function"
+    """The tool of OpenAI's API that it is to the client, which runs it."""
 
     @property
     def model_name(self) -> str:

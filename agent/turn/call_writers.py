@@ -73,21 +73,35 @@ class FunctionCallWriter(ItemWriter, CallWriter):
         self.close_item(arguments=arguments, status="completed" if complete else "incomplete")
 
 
-class ClientSearchWriter(FunctionCallWriter):
-    """Writes a ``tool_search_call`` that the client runs; its arguments are shown once complete."""
+class ClientCallWriter(CallWriter):
+    """Writes a call of a tool of OpenAI's API that the client runs; it is shown once complete."""
+
+    runs_on_client = True
 
     def __init__(self, output: Output, function: FunctionTool) -> None:
-        self.server, self.name = "", function.name
-        item = ev.ToolSearchCallItem(
-            id=new_id("tsc"), call_id=new_id("call"), execution="client", arguments={}
-        )
-        ItemWriter.__init__(self, output, item)
-
-    def delta(self, text: str) -> None: ...
+        self._output, self.server, self.name, self._kind = output, "", function.name, function.kind
+        self.id = new_id({"shell": "sh", "apply_patch": "apc"}.get(function.kind, "tsc"))
 
     def close(self, arguments: str, complete: bool) -> None:
-        parsed, status = json.loads(arguments), "completed" if complete else "incomplete"
-        self.close_item(arguments=parsed, status=status)
+        """Write the item; ``arguments``: all of them, as valid JSON."""
+        values, names = json.loads(arguments), {"id": self.id, "call_id": new_id("call")}
+        item: ev.Item
+        match self._kind:
+            case "shell":
+                item = ev.ShellCallItem(**names, action=values)
+            case "apply_patch":
+                item = ev.ApplyPatchCallItem(**names, operation=values)
+            case _:
+                item = ev.ToolSearchCallItem(**names, execution="client", arguments=values)
+        writer = ItemWriter(self._output, item)
+        commands = values.get("commands") if isinstance(item, ev.ShellCallItem) else None
+        for number, command in enumerate(commands if isinstance(commands, list) else ()):
+            at = {**writer.at, "command_index": number}
+            self._output.emit(ev.ShellCallCommandAdded(**at, command=""))
+            if command:
+                self._output.emit(ev.ShellCallCommandDelta(**at, delta=str(command)))
+            self._output.emit(ev.ShellCallCommandDone(**at, command=str(command)))
+        writer.close_item(status="completed" if complete else "incomplete")
 
 
 class CustomCallWriter(ItemWriter, CallWriter):

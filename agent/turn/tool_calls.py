@@ -43,7 +43,7 @@ from agent.turn.call_writers import (
     INTERRUPTED_CODE,
     ApprovalRequestWriter,
     CallWriter,
-    ClientSearchWriter,
+    ClientCallWriter,
     CodeWriter,
     CustomCallWriter,
     FunctionCallWriter,
@@ -114,8 +114,8 @@ class ToolCall:
         self.writer: CallWriter
         if opened.kind is SegmentKind.TOOL and self.tool is None:
             function = declared.client_functions[self.recipient]
-            client_writer = CustomCallWriter if function.custom else FunctionCallWriter
-            client_writer = ClientSearchWriter if function.search else client_writer
+            kind = FunctionCallWriter if function.kind == "function" else ClientCallWriter
+            client_writer = CustomCallWriter if function.custom else kind
             self.writer = client_writer(self._context.output, function)
             return
         self.writer = self._open_server_writer(opened, approval_request_id)
@@ -245,7 +245,7 @@ class ToolCall:
                 self._context.emit(repair)
         if isinstance(self.writer, UnlistedCallWriter):
             self.writer.repair(self.recipient, self.body, at)
-        if isinstance(self.writer, FunctionCallWriter):
+        if isinstance(self.writer, FunctionCallWriter | ClientCallWriter):
             # The client gets it in any case; what its own check says goes to the model.
             check = self._constraints.validate_strict_arguments
             if complete and self.error is None and (why := check(self.recipient, self.arguments)):

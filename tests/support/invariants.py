@@ -52,6 +52,12 @@ ORDER = {
     ],
     "mcp_approval_request": [],
     "tool_search_call": [],
+    "apply_patch_call": [],
+    "shell_call": [
+        "shell_call_command.added",
+        "shell_call_command.delta*",
+        "shell_call_command.done",
+    ],
     "compaction": ["compaction.compacting"],
     "tool_search_output": [],
     "custom_tool_call": ["custom_tool_call_input.delta*", "custom_tool_call_input.done"],
@@ -144,7 +150,10 @@ def _check_items(official: list[dict[str, Any]]) -> None:
         ids.add(item["id"])
         if item["type"] == "reasoning":
             between = _check_summary(between, item)
-        _check_order([e["type"].removeprefix("response.") for e in between], ORDER[item["type"]])
+        order = ORDER[item["type"]]
+        if item["type"] == "shell_call":  # once for each command
+            order = order * len(item["action"].get("commands", ()))
+        _check_order([e["type"].removeprefix("response.") for e in between], order)
         _check_texts(between, item)
 
 
@@ -205,6 +214,9 @@ def _check_texts(between: list[dict[str, Any]], item: dict[str, Any]) -> None:
                 except ValueError:
                     streamed = None
                 assert not isinstance(streamed, dict), "valid JSON stays byte-exact"
+        case "shell_call":
+            done = [e["command"] for e in between if e["type"].endswith("command.done")]
+            assert done == item["action"].get("commands", []) and joined == "".join(done)
         case "custom_tool_call":
             done = next(e for e in between if e["type"].endswith("input.done"))
             assert joined == done["input"] == item["input"]
@@ -245,6 +257,6 @@ def _check_ending(terminal: str, final: dict[str, Any]) -> None:
     assert usage["output_tokens_details"]["reasoning_tokens"] <= usage["output_tokens"]
     if final["status"] == "completed":
         # But for a client's call that the model cut off, and then wrote again.
-        calls = ("function_call", "custom_tool_call")
+        calls = ("function_call", "custom_tool_call", "shell_call", "apply_patch_call")
         others = (item for item in final["output"] if item["type"] not in calls)
         assert all(item.get("status") != "incomplete" for item in others)

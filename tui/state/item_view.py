@@ -149,6 +149,9 @@ def _call_parts(item: ev.Item) -> tuple[str, str, str | None, bool]:
             return item.name, item.arguments, "sent to the client", False
         case ev.CustomToolCallItem():
             return item.name, item.input, "sent to the client", False
+        case ev.ShellCallItem(action=values) | ev.ApplyPatchCallItem(operation=values):
+            text = json.dumps(values, ensure_ascii=False)
+            return str(ev.client_tool(item)), text, "sent to the client", False
         case ev.CompactionItem():
             return "compaction", "{}", None, False
         case ev.CodeInterpreterCallItem(outputs=outputs, status=status):

@@ -73,9 +73,8 @@ def _user_message(tail: str, text: str) -> dict[str, Any]:
 def with_output_of(items: Sequence[Mapping[str, Any]], item_id: str) -> list[str]:
     """The ids of an item and, of a call of a client's function, of its output."""
     at = next(at for at, item in enumerate(items) if item["id"] == item_id)
-    if items[at]["type"] not in ("function_call", "custom_tool_call", "tool_search_call"):
+    if (call_id := items[at].get("call_id")) is None or items[at]["type"].endswith("_output"):
         return [item_id]
-    call_id = items[at]["call_id"]
     for item in items[at + 1 :]:
         if item.get("call_id") == call_id:  # another call may have the same
             is_output = item["type"].endswith("_output")

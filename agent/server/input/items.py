@@ -515,13 +515,13 @@ def abandoned_calls(items: Iterable[Mapping[str, Any]], pending: Iterable[str] =
     """The call_ids of calls, of the items or ``pending``, that a message follows, but no output."""
     followed = dict.fromkeys(pending, False)
     for item in items:
-        match item["type"]:
-            case "function_call" | "custom_tool_call":
-                followed[item["call_id"]] = False
-            case "function_call_output" | "custom_tool_call_output":
-                followed.pop(item["call_id"], None)
-            case "message":
-                followed = dict.fromkeys(followed, True)
+        call_id = item.get("call_id")
+        if item["type"] == "message":
+            followed = dict.fromkeys(followed, True)
+        elif call_id and item["type"].endswith("_output"):
+            followed.pop(call_id, None)
+        elif call_id:
+            followed[call_id] = False
     return {call_id for call_id, is_followed in followed.items() if is_followed}
 
 

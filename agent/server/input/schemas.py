@@ -175,6 +175,7 @@ class RequestOther(RequestModel):
     external_web_access: bool | None = None
     search_context_size: Literal["low", "medium", "high"] | None = None
     execution: Literal["server", "client"] | None = None
+    environment: dict[str, Any] | None = None
     description: str | None = None
     parameters: dict[str, Any] | None = None
 

@@ -24,6 +24,26 @@ HABITUAL_TOOLS = ("tool_search", "image_generation")
 """Types that clients (Codex) add for every model whose name they know; leaving them out is harmless."""
 
 
+APPLY_PATCH = FunctionTool(
+    "apply_patch",
+    "Creates, changes or deletes a file. The diff of a new file has all its lines, each after a '+'."
+    " That of a change has hunks: '@@', then the lines around the change after a blank, removed ones"
+    " after a '-' and new ones after a '+'.",
+    {
+        "type": "object",
+        "properties": {
+            "type": {"enum": ["create_file", "update_file", "delete_file"]},
+            "path": {"type": "string"},
+            "diff": {"type": "string"},
+        },
+        "required": ["type", "path"],
+    },
+    kind="apply_patch",
+)
+"""The client's tool that changes files, as a function; the reference of its diffs is
+https://developers.openai.com/api/docs/guides/tools-apply-patch."""
+
+
 @dataclass(slots=True)
 class SelectedTools:
     """The tools of one response."""
@@ -63,6 +83,16 @@ class SelectedTools:
                 self._add_server(requested, param, exposed)
             case schemas.RequestOther(type="tool_search", execution="client"):
                 self.functions.append(_client_search(requested))
+            case schemas.RequestOther(type="shell"):
+                self._add_shell(requested, param, exposed, refuses)
+            case schemas.RequestOther(type="apply_patch"):
+                if refuses:
+                    _check_options(requested, param)
+                files = _tools_of_server(exposed, "files")
+                if patch := [tool for tool in files if tool.name == "apply_patch"]:
+                    self._select(patch)
+                else:
+                    self.functions.append(APPLY_PATCH)
             case schemas.RequestOther(type="code_interpreter"):
                 self._add_python(requested, param, exposed, refuses)
             case schemas.RequestOther(type=kind) if kind.startswith("web_search"):
@@ -104,6 +134,27 @@ class SelectedTools:
             _check_container(requested.container, param)
         self._select(python)
         self.hosted = replace(self.hosted, code_interpreter=True)
+
+    def _add_shell(
+        self, requested: schemas.RequestOther, param: str, exposed: Sequence[Tool], refuses: bool
+    ) -> None:
+        """Add the built-in shell where the operator exposes it, unless the request wants its own."""
+        shell = _tools_of_server(exposed, "shell")
+        environment = dict(requested.environment or {"type": None if shell else "local"})
+        kind, skills = environment.pop("type", None), environment.pop("skills", None)
+        if kind == "local":
+            self.functions.append(_client_shell(skills))
+        elif not shell:
+            message = "A shell of this server (the operator has not exposed it: --tools shell)"
+            raise unsupported(f"{param}.environment", message)
+        else:
+            self._select(shell)
+            environment["skills"] = skills
+        if refuses:
+            _check_options(requested, param)
+            for name, value in environment.items():
+                if value:
+                    raise unsupported(f"{param}.environment.{name}", f"environment.{name}")
 
     def _add_browser(
         self, requested: schemas.RequestOther, param: str, exposed: Sequence[Tool], refuses: bool
@@ -185,7 +236,7 @@ def apply_tool_choice(selected: SelectedTools, request: schemas.CreateResponse) 
             chosen = replace(selected, tool_choice="must")
         case schemas.ToolChoice(type="allowed_tools", mode=mode, tools=list(entries)):
             choices, left_out = {}, {*selected.unavailable}
-            if not any(function.search for function in selected.functions):
+            if not any(function.kind == "tool_search" for function in selected.functions):
                 left_out.add("tool_search")
             for index, entry in enumerate(entries):
                 choice = _tool_reference(entry, param := f"tool_choice.tools[{index}]")
@@ -239,8 +290,8 @@ def _tool_reference(entry: dict[str, Any], param: str) -> schemas.ToolChoice:
 def _is_function(function: FunctionTool, choice: schemas.ToolChoice) -> bool:
     if choice.type == "namespace":
         return choice.name == function.namespace
-    if function.search:
-        return choice.type == "tool_search"
+    if function.kind != "function":
+        return choice.type == function.kind
     kind = "custom" if function.custom else "function"
     return (choice.type, choice.name) == (kind, function.name)
 
@@ -330,7 +381,33 @@ def _client_search(tool: schemas.RequestOther) -> FunctionTool:
     """The client's own search for tools, as a function."""
     description = tool.description or "Finds further tools; those that it finds can then be called."
     query = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
-    return FunctionTool("tool_search", description, tool.parameters or query, search=True)
+    return FunctionTool("tool_search", description, tool.parameters or query, kind="tool_search")
+
+
+def _client_shell(skills: object) -> FunctionTool:
+    """The client's shell, as a function; ``skills``: those of its environment."""
+    description = (
+        "Runs commands in a shell, one after the other, and returns what each prints and its exit"
+        " code."
+    )
+    known = (
+        [skill for skill in skills or () if isinstance(skill, dict)]
+        if isinstance(skills, list)
+        else []
+    )
+    lines = [f"- {s.get('name')} ({s.get('path')}): {s.get('description')}" for s in known]
+    if lines:
+        description += "\nSkills, with instructions in SKILL.md of their folders:\n" + "\n".join(
+            lines
+        )
+    limit = {"type": "integer", "minimum": 1}
+    properties = {
+        "commands": {"type": "array", "items": {"type": "string"}, "minItems": 1},
+        "timeout_ms": limit,
+        "max_output_length": limit,
+    }
+    schema = {"type": "object", "properties": properties, "required": ["commands"]}
+    return FunctionTool("shell", description, schema, kind="shell")
 
 
 def describe_tools(form: Format, tools: Sequence[schemas.RequestTool]) -> str:

@@ -185,9 +185,11 @@ TOOLS: dict[str, Any] = {
     "web_search_preview_2025_03_11": {},
     "tool_search": {},
     "image_generation": {},
+    "shell": {"environment": {"type": "local"}},
+    "apply_patch": {},
     **dict.fromkeys(
         ("file_search", "computer", "computer_use_preview", "programmatic_tool_calling",
-         "local_shell", "shell", "apply_patch"),
+         "local_shell"),
         None,
     ),
 }  # fmt: skip

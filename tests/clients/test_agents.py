@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from agents import (
     Agent,
+    ApplyPatchTool,
     CodeInterpreterTool,
     HostedMCPTool,
     ModelSettings,
     OpenAIProvider,
     RunConfig,
     Runner,
+    ShellTool,
     SQLiteSession,
+    apply_diff,
     function_tool,
 )
 from openai.types.shared import Reasoning
 
 from tests.clients.openai_requests import MULTIPLY
 from tests.clients.weather import AGAIN, OSLO, QUESTION, ROME, get_weather
+from tests.support.scripts import call, final
 
 TOOLS: dict[str, Any] = {
     "mcp": HostedMCPTool(
@@ -99,3 +105,58 @@ async def test_agents_sdk_reasoning_summaries_and_encrypted_reasoning(config: Ru
     assert OSLO in streamed.final_output
     again = [*streamed.to_input_list(), {"role": "user", "content": AGAIN}]
     assert ROME in (await Runner.run(agent, again, run_config=config)).final_output
+
+
+class Editor:
+    """Changes the files of a folder, by the library's own reading of the diffs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def create_file(self, operation: Any) -> str:
+        return self._write(operation, apply_diff("", operation.diff, "create"))
+
+    def update_file(self, operation: Any) -> str:
+        before = (self.folder / operation.path).read_text()
+        return self._write(operation, apply_diff(before, operation.diff))
+
+    def delete_file(self, operation: Any) -> str:
+        (self.folder / operation.path).unlink()
+        return "deleted"
+
+    def _write(self, operation: Any, text: str) -> str:
+        (self.folder / operation.path).write_text(text)
+        return "written"
+
+
+async def test_agents_sdk_shell_and_patches_of_the_client(
+    scripted: Callable[..., str], tmp_path: Path
+) -> None:
+    ran: list[str] = []
+
+    def execute(request: Any) -> str:
+        ran.extend(request.data.action.commands)
+        return "a.txt"
+
+    create = {"type": "create_file", "path": "a.txt", "diff": "+one\n+two\n"}
+    update = {"type": "update_file", "path": "a.txt", "diff": "@@\n one\n-two\n+three\n"}
+    url = scripted(
+        call("shell", commands=["ls", "pwd"]),
+        call("apply_patch", **create),
+        call("apply_patch", **update),
+        final("Done."),
+    )
+    tools = [ShellTool(executor=execute), ApplyPatchTool(editor=Editor(tmp_path))]
+    provider = OpenAIProvider(base_url=url, api_key="none", use_responses=True)
+    config = RunConfig(model="default", model_provider=provider, tracing_disabled=True)
+    for run in (Runner.run, Runner.run_streamed):
+        result: Any = run(Agent(name="Coder", tools=tools), "Edit.", run_config=config)
+        if run is Runner.run:
+            result = await result
+        else:
+            async for _ in result.stream_events():
+                pass
+        assert result.final_output == "Done."
+        assert (tmp_path / "a.txt").read_text() in ("one\nthree", "one\nthree\n")
+        assert kinds(result).count("tool_call_output_item") == 3
+    assert ran == ["ls", "pwd"] * 2

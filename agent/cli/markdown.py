@@ -8,6 +8,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markdown import Heading, Markdown, MarkdownElement, TableElement
 from rich.table import Table
 
+from agent.util.latex import read_formulas
 from agent.util.sanitize import sanitize
 
 HIDING_RULES = ("html_inline", "html_block", "reference", "image", "autolink")
@@ -45,6 +46,7 @@ class AnswerMarkdown(Markdown):
     def __init__(self, markup: str) -> None:
         super().__init__(markup, hyperlinks=False)  # else links have no address
         parser = MarkdownIt().enable(["strikethrough", "table"]).disable(HIDING_RULES)
+        read_formulas(parser)
         self.parsed = parser.parse(markup)
         for token in self.parsed:
             for child in token.children or ():

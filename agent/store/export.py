@@ -12,6 +12,7 @@ from typing import Any
 from agent import events as ev
 from agent.conversation.conversation import Conversation
 from agent.store.records import ConversationSummary, StoredTurn
+from agent.util.latex import read_formulas
 from agent.util.sanitize import escape_json, sanitize
 
 
@@ -111,7 +112,8 @@ def _html_of_markdown(text: str) -> str:
     """Render Markdown. Tags in it are escaped; images stay text: a browser would fetch them."""
     from markdown_it import MarkdownIt
 
-    renderer = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+    renderer = read_formulas(MarkdownIt("commonmark", {"html": False}))
+    renderer.enable(["table", "strikethrough"])
     return str(renderer.disable("image").render(text))
 
 

@@ -33,9 +33,10 @@ from rich.table import Table
 from rich.text import Text
 from rich.theme import Theme
 
+from agent.util.latex import read_formulas
 from tui.util.format import display_text, wrap_line
 
-_markdown = MarkdownIt("gfm-like", {"html": False})
+_markdown = read_formulas(MarkdownIt("gfm-like", {"html": False}))
 TextStyles = Mapping[str, Style]
 """The style of each of ``tui.base_screen.MARKDOWN_STYLES``."""
 _LINE_BREAK = re.compile(r" *<br ?/?> *", re.IGNORECASE)

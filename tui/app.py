@@ -123,7 +123,9 @@ class AgentApp(Guarded, CommandContext):
         self.transcript, self.status = self.live.transcript, self.live.status_line.status
         self.transcript.shows_panes = shows_panes
         self.prompt = PromptInput(
-            PromptHistory(history), lambda: not self.queue.is_empty, key_bindings
+            PromptHistory(history, session.launch.root),
+            lambda: not self.queue.is_empty,
+            key_bindings,
         )
         self.chat = ChatController(self, PromptCards(self))
         self.draft_prefill = DraftPrefill(self, self.chat)

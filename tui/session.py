@@ -151,7 +151,7 @@ class Session:
 
         resumed = self._continue_latest or bool(self._resume)
         try:
-            self.storage.open(runtime.paths.store)
+            self.storage.open(runtime.paths.store, self.launch.root)
             if resumed:
                 return self.storage.store.load(self._resume)
         except StoreError as error:

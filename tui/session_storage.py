@@ -34,12 +34,14 @@ class SessionStorage:
         self.error: str | None = None
         """Why the store could not be written; cleared once it was shown."""
 
-    def open(self, path: Path) -> None:
-        """Open the store, in any thread. Raises StoreError if that cannot be."""
+    def open(self, path: Path, root: Path) -> None:
+        """Open the store, in any thread; ``root``: the folder that is worked in. Raises StoreError if
+        that cannot be."""
+        from agent.config.text_files import project_name
         from agent.store.conversations import Store
         from agent.store.recorder import TurnRecorder
 
-        self._store = Store(path)
+        self._store = Store(path, folder=project_name(root))
         self.recorder = TurnRecorder(self._store, self._on_error)
 
     @property

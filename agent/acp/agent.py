@@ -183,7 +183,7 @@ class AcpAgent:
             raise RequestError(-32602, "The cursor is not one of this list.")
         start, store = int(cursor or 0), self._store
         summaries = await store.run(store.summaries)
-        # A conversation belongs to no folder: it can be continued in any.
+        # Those of all folders: each can be continued in any.
         folder, end = cwd or str(self._launch.root.resolve()), start + PAGE_SESSIONS
         return S.ListSessionsResponse(
             sessions=[

@@ -187,7 +187,9 @@ def run(
         None, "--output", "-o", callback=expand, help="Write the final answer to this file too."
     ),
     quiet: bool = flag("--quiet", "-q", help="Print only the final answer and refused calls."),
-    continue_latest: bool = flag("--continue", "-c", help="Continue the latest conversation."),
+    continue_latest: bool = flag(
+        "--continue", "-c", help="Continue the latest conversation of this folder."
+    ),
     resume: ResumeOption = None,
     output_schema: Path | None = typer.Option(
         None, callback=expand, metavar="FILE", help="JSON Schema of the answer."
@@ -245,7 +247,9 @@ def _serving(launch: LaunchOptions, options: ServerOptions) -> Serving:
 def chat(
     prompt: str | None = typer.Argument(None, help="The first prompt, which is sent at once."),
     *,
-    continue_latest: bool = flag("--continue", "-c", help="Continue the latest conversation."),
+    continue_latest: bool = flag(
+        "--continue", "-c", help="Continue the latest conversation of this folder."
+    ),
     resume: ResumeOption = None,
     serve: bool = flag("--serve", help="Serve /v1/responses from the same process too."),
     host: HostOption = DEFAULT_HOST,

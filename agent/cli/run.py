@@ -20,6 +20,7 @@ from agent.cli import login_prompt
 from agent.cli.render import JsonLinesRenderer, PlainRenderer, Renderer, TerminalRenderer
 from agent.cli.trust import can_ask
 from agent.config.launch import LaunchOptions
+from agent.config.text_files import project_name
 from agent.conversation.attachments import attached_text, format_attachment
 from agent.conversation.conversation import Conversation
 from agent.conversation.messages import User
@@ -76,7 +77,7 @@ def main(request: RunRequest, launch: LaunchOptions) -> int:
         options = replace(options, login=login_prompt.ask_login)
     _check_writable("--output", request.output)
     _check_writable("--dump-tokens", request.dump_tokens)
-    store, conversation = _open_conversation(request, runtime)
+    store, conversation = _open_conversation(request, runtime, launch.root)
     out = os.fdopen(process.private_stdout(), "w", encoding="utf-8", errors="replace", newline="\n")
     output = OutputThread(_renderer(request, out, runtime))
     try:
@@ -305,10 +306,12 @@ def _with_schema(options: TurnOptions, file: Path | None) -> TurnOptions:
     return replace(options, instructions=instructions, answer_form=AnswerForm(schema, binding=True))
 
 
-def _open_conversation(request: RunRequest, runtime: Runtime) -> tuple[Store | None, Conversation]:
+def _open_conversation(
+    request: RunRequest, runtime: Runtime, root: Path
+) -> tuple[Store | None, Conversation]:
     resumed = request.continue_latest or request.resume is not None
     try:
-        store = Store(runtime.paths.store)
+        store = Store(runtime.paths.store, folder=project_name(root))
         conversation = store.load(request.resume) if resumed else Conversation(new_id("conv"))
         for sentence in store.damage.take():
             echo(f"agent: {sentence}", file=sys.stderr)

@@ -18,6 +18,7 @@ from agent.cli.process import require_app_terminal, run_app
 from agent.cli.render import JsonLinesRenderer, Renderer, TerminalRenderer
 from agent.config.launch import LaunchOptions
 from agent.config.paths import user_paths
+from agent.config.text_files import project_name
 from agent.errors import UserError, user_errors
 from agent.events import AgentContext
 from agent.formats.protocol import Format
@@ -41,24 +42,30 @@ SessionId = Annotated[
 ]
 
 
-@app.command("list", epilog="Example: agent sessions list --json | jq -r '.[].id'")
-def list_(as_json: bool = flag("--json", help="Print a JSON array, with whole ids.")) -> None:
-    """List all conversations, the latest first."""
+@app.command("list", epilog="Example: agent sessions list --all --json | jq -r '.[].id'")
+def list_(
+    everywhere: bool = flag("--all", "-a", help="Those of all folders, not only of this one."),
+    as_json: bool = flag("--json", help="Print a JSON array, with whole ids."),
+) -> None:
+    """List the conversations of this folder or its repository, the latest first."""
     store = _open_store()
-    summaries = store.summaries()
+    summaries = store.summaries(everywhere=everywhere)
     _report_damage(store)
     if as_json:
         echo(json.dumps([summary_json(summary) for summary in summaries], ensure_ascii=False))
         return
     if not summaries:
-        print("No conversations yet; start one with: agent", file=sys.stderr)
+        others = 0 if everywhere else len(store.summaries())
+        hint = f"; --all lists {others:,} of others" if others else ""
+        print(f"No conversations in this folder yet{hint}.", file=sys.stderr)
         return
     print(f"{'ID':{SHORT_ID_LENGTH}}  {'WHEN':16}  {'TURNS':>5}  {'MODEL':14}  TITLE")
     for summary in summaries:
         branch = f"  (branch of {short_id(summary.parent)})" if summary.parent else ""
+        folder = f"  in {sanitize(summary.folder)}" if everywhere and summary.folder else ""
         print(
             f"{short_id(summary.id)}  {local_time(summary.updated)}  {summary.turns:5}"
-            f"  {sanitize(summary.model):14}  {sanitize(summary.title)}{branch}"
+            f"  {sanitize(summary.model):14}  {sanitize(summary.title)}{branch}{folder}"
         )
 
 
@@ -195,14 +202,14 @@ def rename(
 
 def _open_store() -> Store:
     with user_errors(StoreError):
-        return Store(user_paths().store)
+        return Store(user_paths().store, folder=project_name(Path.cwd()))
 
 
 def _find(store: Store, session: str) -> str:
     try:
         return store.find(session)
     except StoreError as error:
-        raise UserError(f"{error} See: agent sessions list") from error
+        raise UserError(f"{error} See: agent sessions list --all") from error
 
 
 def _load_record(store: Store, session: str) -> ExportRecord:

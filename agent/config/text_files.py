@@ -28,6 +28,11 @@ def project_folders(root: Path) -> list[Path]:
     return [root]
 
 
+def project_name(root: Path) -> str:
+    """The path of the repository that ``root`` is in, or else of ``root``, as conversations keep it."""
+    return os.fsencode(project_folders(root)[0]).decode(errors="backslashreplace")
+
+
 def read_clean_text(path: Path, max_bytes: int, *, inside: Path | None = None) -> tuple[str, bool]:
     """Read a regular UTF-8 file's start, without control and hidden characters; the text, and whether
     there is more. ``inside``: links must not leave it. Raises FileNotFoundError, UnusableFileError."""

@@ -42,19 +42,20 @@ class Store:
     writes; a program with an event loop calls all of them in the store's own thread (`run`). A damaged
     row is left out and named in ``damage``, without an exception."""
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, *, folder: str = "") -> None:
         """Open or create the file, and mark turns of dead processes. ``path``: None: in memory, at most
-        `MAX_MEMORY_BYTES`. Raises StoreError."""
+        `MAX_MEMORY_BYTES`. ``folder``: the one that a person works in, which their new conversations
+        belong to. Raises StoreError."""
         damage = DamageLog()
         try:
             db = connect_memory() if path is None else connect(path)
             mark_lost_turns(db)
             cut_impossible_parents(db, damage)
-            tree = ConversationTree(db)
+            tree = ConversationTree(db, folder)
             recover(db, damage)
         except (OSError, ValueError, sqlite3.Error) as error:
             raise StoreError(explain(path or Path("memory"), error)) from error
-        self.db, self.tree, self.damage = db, tree, damage
+        self.db, self.tree, self.damage, self.folder = db, tree, damage, folder
         self._path, self._thread = path, ThreadPoolExecutor(1, "store")
 
     # --- its thread ---
@@ -289,14 +290,18 @@ class Store:
 
     def find(self, conversation_id: str | None) -> str:
         """The full id of a conversation, from the beginning of its id or that of one of its responses;
-        None: the one that a person continued last. Raises StoreError."""
+        None: the one that a person continued last in this folder. Raises StoreError."""
         if conversation_id is None:
             row = self.db.execute(
                 "select id from conversations where not hidden and source = 'local'"
-                " order by updated desc"
+                " and folder = ? order by updated desc",
+                (self.folder,),
             ).fetchone()
             if row is None:
-                raise StoreError("There is no conversation to continue yet.")
+                raise StoreError(
+                    "There is no conversation to continue yet in this folder; for those of others, see:"
+                    " agent sessions list --all"
+                )
             return str(row[0])
         # A shorter one is not chosen by a person: it is a variable that is not set, say.
         is_long = len(conversation_id.removeprefix("conv_")) >= SHORT_ID_LENGTH
@@ -374,8 +379,11 @@ class Store:
             return Response.model_validate_json(text)
         return None
 
-    def summaries(self) -> list[ConversationSummary]:
-        return list(self._summaries("", ()))
+    def summaries(self, *, everywhere: bool = True) -> list[ConversationSummary]:
+        """All conversations, the latest first, or those of this folder."""
+        if everywhere:
+            return list(self._summaries("", ()))
+        return list(self._summaries("and c.folder = ?", (self.folder,)))
 
     def summary(self, name: str) -> ConversationSummary | None:
         return next(self._summaries("and c.id = ?", (name,)), None)
@@ -385,7 +393,7 @@ class Store:
     ) -> Iterator[ConversationSummary]:
         rows = self._rows(
             "The list of conversations",
-            "select c.id, c.title, c.model, c.created, c.updated, p.id, c.shared"
+            "select c.id, c.title, c.model, c.created, c.updated, p.id, c.shared, c.folder"
             " from conversations c left join conversations p on p.id = c.parent and not p.hidden"
             f" where not c.hidden {condition} order by c.updated desc",
             values,
@@ -399,7 +407,8 @@ class Store:
                 for seconds in (created, updated):
                     datetime.fromtimestamp(seconds)
                 count = self._count(row[0])
-                yield ConversationSummary(*(*row[:3], created, updated, *row[5:], count))
+                found = *row[:3], created, updated, *row[5:7], count
+                yield ConversationSummary(*found, folder=str(row[7]))
 
     def system_time(self, name: str, stamp: float, order: Literal["asc", "desc"]) -> float:
         """A conversation's stamp, or if it is ahead of the system's clock (`StoreClock`), what that

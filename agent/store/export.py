@@ -52,6 +52,7 @@ def summary_json(summary: ConversationSummary) -> dict[str, Any]:
         "updated": datetime.fromtimestamp(summary.updated).astimezone().isoformat(),
         "turns": summary.turns,
         "branch_of": summary.parent,
+        "folder": summary.folder or None,
     }
 
 

@@ -22,6 +22,8 @@ class ConversationSummary:
     shared: int
     """Number of its entries that are the parent's."""
     turns: int
+    folder: str = ""
+    """The folder in which a person began it; empty: not known."""
 
 
 @dataclass(slots=True)

@@ -100,7 +100,10 @@ OWNER_COLUMN = "alter table conversations add column owner text not null default
 """The client of the endpoint that a conversation belongs to, as `agent.server.http.clients` marks it;
 empty: it belongs to no client, but to a person here, or was made without a key, or before this step. A
 response's is in ``served``."""
-MIGRATION_STEPS = [OWNER_COLUMN]
+FOLDER_COLUMN = "alter table conversations add column folder text not null default ''"
+"""The folder in which a person began or first continued a conversation (`project_name`); empty: none
+did since this step."""
+MIGRATION_STEPS = [OWNER_COLUMN, FOLDER_COLUMN]
 """Statements that change the tables, in order, from `FIRST_VERSION` on."""
 
 

@@ -90,8 +90,9 @@ def position_of(conversation: Conversation) -> StoredVersion:
 class ConversationTree:
     """Rows of conversations and entries; every method runs within the caller's transaction."""
 
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self._db = db
+    def __init__(self, db: sqlite3.Connection, folder: str = "") -> None:
+        """``folder``: to which a person's new conversations belong."""
+        self._db, self._folder = db, folder
         self.clock = StoreClock(db)
 
     # --- writing ---
@@ -113,13 +114,15 @@ class ConversationTree:
         position = position_of(conversation)
         self._db.execute(
             "insert into conversations values (?1,?2,?3,?4,?5,?5,?6,?7,0,0,?8,null,"
-            " coalesce((select owner from conversations where id = ?6), ?9))"
+            " coalesce((select owner from conversations where id = ?6), ?9), ?10)"
             " on conflict(id) do update set updated = excluded.updated, hidden = 0,"
             " shared = min(shared, excluded.shared),"
             " revision = iif(hidden, 0, revision), title = iif(title = '', excluded.title, title),"
-            " source = iif(excluded.source = 'local', 'local', source)",
+            " source = iif(excluded.source = 'local', 'local', source),"
+            " folder = iif(folder = '', excluded.folder, folder)",
             (conversation.id, title, model, conversation.vocabulary, now,
-             position.parent, position.shared, source, owner),
+             position.parent, position.shared, source, owner,
+             self._folder if source == "local" else ""),
         )  # fmt: skip
 
     def _attach(self, conversation: Conversation, title: str) -> str:

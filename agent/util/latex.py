@@ -24,14 +24,17 @@ _SCRIPTS = {
 }
 """What Unicode has above and below the line."""
 _CLOSINGS = {"\\(": "\\)", "\\[": "\\]", "$$": "$$"}
-_SIGN = re.compile(r"[\\^_=<>+]|\A\s*[A-Za-z]\w?\s*\Z")
-"""A sign of a formula; or all of it is one or two letters, which no person writes in brackets."""
+_SIGN = re.compile(r"\\[A-Za-z{},;:!% ]|(?<!\A)[\^_]|[=<>+]")
+"""A sign of a formula; Markdown escapes brackets and other signs, too."""
+_SHORT = re.compile(r"\s*[A-Za-z]\w?\s*")
+"""One or two letters, which are a formula in brackets or dollars, but not in square brackets."""
 _NAMES = re.compile(r"\\(?:text|math|operatorname|begin|end)\w*\s*\{[^{}]*\}|\\[A-Za-z]+")
 _WORD = re.compile(r"[A-Za-z]{3}|`|\n\s*\n")
 """What a formula between single dollars does not have, but for `_NAMES`: ``$HOME and $PATH``."""
 _LINE_END = re.compile(r"[ \t]*[.,;]?[ \t]*$", re.MULTILINE)
 _SIMPLE = re.compile(r"[^\W_]*[^\w\s]?|\(.*\)|[√∛∜][^\W_]+")
 _PERCENT = re.compile(r"(?<!\\)%")
+_NO_BRACKET = re.compile(r"\\(?:left|right)\s*\.")
 _ROOTS = {"": "√", "2": "√", "3": "∛", "4": "∜"}
 
 
@@ -42,7 +45,7 @@ def formula_text(latex: str) -> str | None:
     from pylatexenc.latexwalker import LatexWalker, LatexWalkerError
 
     try:
-        text = _PERCENT.sub(r"\\%", latex)  # a percent sign is meant, not a comment
+        text = _PERCENT.sub(r"\\%", _NO_BRACKET.sub("", latex))  # no comment is meant
         walker = LatexWalker(text, latex_context=_macros(), tolerant_parsing=False)
         nodes, _, _ = walker.get_latex_nodes()
         text = _writer().nodelist_to_text(nodes)
@@ -60,7 +63,8 @@ def _macros() -> Any:
 
     context = get_default_latex_context_db()
     two = ("binom", "dbinom", "tbinom", "frac", "dfrac", "tfrac", "cfrac")
-    taking = {"{": ("pmod", "boxed", "operatorname"), "{{": two}
+    one = ("pmod", "boxed", "operatorname", "tag", "ce", "boldsymbol", "bm")
+    taking = {"{": one, "{{": (*two, "overset"), "[{": ("xrightarrow",)}
     macros = [std_macro(name, form) for form, names in taking.items() for name in names]
     context.add_context_category("formulas", macros=macros, prepend=True)
     return context
@@ -117,11 +121,20 @@ def _writer() -> Any:
     def modulus(node: Any, l2tobj: Any) -> str:
         return f"(mod {arguments(node, l2tobj)[-1]})"
 
-    known: dict[str, Any] = {"sqrt": root, "pmod": modulus, "boxed": "%s", "operatorname": "%s"}
+    known: dict[str, Any] = {"sqrt": root, "pmod": modulus}
     known |= dict.fromkeys(("frac", "dfrac", "tfrac", "cfrac"), fraction)
     known |= dict.fromkeys(("binom", "dbinom", "tbinom"), binomial)
     known |= dict.fromkeys((",", ";", ":", " ", "quad", "qquad"), " ")
-    known |= {"implies": "⟹", "iff": "⟺", "ne": "≠", "degree": "°"}
+    known |= {"implies": "⟹", "iff": "⟺", "ne": "≠", "degree": "°", "neg": "¬", "land": "∧"}
+    known |= {
+        "lor": "∨",
+        "det": "det",
+        "|": "‖",
+        "xrightarrow": "→",
+        "tag": "(%s)",
+        "overset": "%(2)s",
+    }
+    known |= dict.fromkeys(("boxed", "operatorname", "boldsymbol", "bm", "ce"), "%s")
     layout = (
         "! left right big Big bigg Bigg bigl bigr Bigl Bigr displaystyle textstyle limits nolimits"
     )
@@ -165,13 +178,16 @@ def _read_inline(state: StateInline, silent: bool) -> bool:
     begin = start + len(opening)
     end = source.find(closing := _CLOSINGS.get(opening, "$"), begin, begin + MAX_CHARS)
     latex = source[begin:end]
-    if end < 0 or not _SIGN.search(latex):
+    is_short = opening != "\\[" and _SHORT.fullmatch(latex)
+    if end < 0 or not (is_short or _SIGN.search(latex)):
         return False
-    behind = end + len(closing)
+    behind, before = end + len(closing), source[max(0, start - 1) : start]
+    if before.isalnum() or before in ("'", '"', "$"):
+        return False
     if opening == "$":
-        around = source[start - 1 : start] + source[behind : behind + 1]
         is_prose = _WORD.search(_NAMES.sub("", latex)) or latex != latex.strip()
-        if is_prose or latex[-1] == "\\" or any(char.isalnum() or char == "$" for char in around):
+        next_char = source[behind : behind + 1]
+        if is_prose or latex[-1] == "\\" or next_char.isalnum() or next_char == "$":
             return False
     if not silent:
         text = formula_text(latex) or source[start:behind]

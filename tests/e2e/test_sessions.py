@@ -127,7 +127,7 @@ def test_sessions_delete_keeps_branches(
     assert branch["id"] == forked and branch["branch_of"] is None and branch["turns"] == 2
     assert agent("sessions", "delete", forked, "-y").code == 0
     empty = agent("sessions", "list")
-    assert empty.code == 0 and "No conversations yet" in empty.err
+    assert empty.code == 0 and "No conversations in this folder yet" in empty.err
 
 
 @pytest.mark.sampled(3)

@@ -316,7 +316,7 @@ async def test_turn_ends_if_another_program_writes_to_the_store_for_too_long(
             await driver.expect_text("Fine.", "could not be stored: database is locked.")
         await driver.pilot.press(*"again", "enter")
         await driver.wait_for(lambda: app.turn is None and store.summaries())
-        roles = [entry.role for entry in app.session.storage.store.load(None).entries]
+        roles = [entry.role for entry in store.load(store.summaries()[0].id).entries]
         assert roles == ["user", "assistant", "user", "assistant"], "the next turn writes all"
 
 

@@ -112,7 +112,7 @@ class Navigator:
                 prompt.prompt_history.add_unsent(prompt.draft)
                 prompt.replace_with(chosen)
 
-        await self._push(HistoryScreen(prompt.prompt_history.entries), on_close)
+        await self._push(HistoryScreen(prompt.prompt_history), on_close)
 
     async def welcome(self) -> None:
         """Open the welcome screen of the first start, unless the person has begun by then."""

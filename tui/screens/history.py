@@ -1,11 +1,14 @@
 """The screen of the prompts that were sent, to take one again."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
+from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets.option_list import Option
 
 from tui.screens.list_screen import ListScreen
+from tui.state.prompt_history import PromptHistory
 from tui.util.format import display_text
 from tui.util.text_search import highlight_matches
 
@@ -14,16 +17,25 @@ MAX_ROWS, LABEL_CHARS = 200, 200
 
 
 class HistoryScreen(ListScreen[str]):
-    """Lists prompts, the latest first; its result is the one to take."""
+    """Lists prompts of this folder or of all, the latest first; its result is the one to take."""
 
     HEADING = "Earlier prompts"
-    KEY_HINT = "Enter take · Esc back"
+    KEY_HINT = "Enter take · Ctrl-A all folders · Esc back"
     EMPTY_TEXT = "No prompts yet."
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+a", "everywhere", show=False, priority=True)
+    ]
 
-    def __init__(self, prompts: Sequence[str]) -> None:
-        """``prompts``: the oldest first; one that was sent again is listed once."""
+    def __init__(self, history: PromptHistory) -> None:
+        """A prompt that was sent again is listed once."""
         super().__init__()
-        self._prompts = list(dict.fromkeys(reversed(prompts)))
+        lists = (history.entries, history.everywhere)
+        self._prompts, self._others = (list(dict.fromkeys(reversed(texts))) for texts in lists)
+
+    def action_everywhere(self) -> None:
+        """List the prompts of all folders, or again those of this one."""
+        self._prompts, self._others = self._others, self._prompts
+        self.refresh_rows()
 
     def make_rows(self, search: str) -> Sequence[Option]:
         words = search.casefold().split()

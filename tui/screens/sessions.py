@@ -28,10 +28,11 @@ class SessionsScreen(ListScreen[str]):
     """Lists the conversations; its result is the id of the one to open."""
 
     HEADING = "Conversations"
-    KEY_HINT = "Enter open · Ctrl-R rename · Ctrl-F fork · Ctrl-D delete · Esc back"
+    KEY_HINT = "Enter open · Ctrl-A all · Ctrl-R rename · Ctrl-F fork · Ctrl-D delete · Esc"
     SEARCH_HINT = "Type to search titles and messages"
     EMPTY_TEXT = "No conversations yet."
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+a", "everywhere", show=False, priority=True),
         Binding("ctrl+r", "rename", show=False, priority=True),
         Binding("ctrl+f", "fork", show=False, priority=True),
         Binding("ctrl+d", "delete", show=False, priority=True),
@@ -48,6 +49,9 @@ class SessionsScreen(ListScreen[str]):
         self._matches: set[str] | None = None
         """The conversations that the search has found; None: nothing is searched."""
         self._is_searching = self._chooses_first = False
+        folders = {summary.folder for summary in summaries}
+        self._everywhere = store.folder not in folders
+        """Whether the conversations of all folders are listed; so it begins where this one has none."""
 
     def on_mount(self) -> None:
         for sentence in self._store.damage.take():
@@ -92,15 +96,22 @@ class SessionsScreen(ListScreen[str]):
         return [
             Option(self._label(summary), summary.id)
             for summary in self._summaries.values()
-            if self._matches is None or summary.id in self._matches
+            if (self._matches is None or summary.id in self._matches)
+            and (self._everywhere or summary.folder == self._store.folder)
         ]
+
+    def action_everywhere(self) -> None:
+        """List the conversations of all folders, or again those of this one."""
+        self._everywhere = not self._everywhere
+        self.refresh_rows()
 
     def _label(self, summary: ConversationSummary) -> Content:
         here = summary.id == self._current
         branch = " · branch" if summary.parent else ""
         turns = f"{summary.turns} turn{'' if summary.turns == 1 else 's'}"
         opened = "open · " if here else ""
-        about = f"{opened}{local_time(summary.updated)} · {turns}{branch} · {summary.model}"
+        folder = f" · {summary.folder}" if self._everywhere and summary.folder else ""
+        about = f"{opened}{local_time(summary.updated)} · {turns}{branch} · {summary.model}{folder}"
         title = (display_text(summary.title) or "(no title)", "bold $accent" if here else "")
         return Content.assemble(title, "\n", (display_text(about), "$text-muted"))
 

@@ -1,9 +1,11 @@
-"""The prompts that were sent, also in earlier sessions: a file with one JSON string per line."""
+"""The prompts that were sent, also in earlier sessions: a file with one JSON object per line, the text
+and the folder. Lines of older versions are strings; they count in every folder."""
 
 import json
 import os
 from pathlib import Path
 
+from agent.config.text_files import project_name
 from agent.util import private_files
 
 MAX_PROMPTS = 1000
@@ -14,21 +16,29 @@ class PromptHistory:
     """The prompts in order, behind them the draft, with a position that ``go`` moves.
     An edit stays at its position until something is sent, then among this process's earlier prompts."""
 
-    def __init__(self, path: Path | None) -> None:
-        """``path``: the file; None keeps the prompts in this process only."""
-        self._path = path
+    def __init__(self, path: Path | None, root: Path | None = None) -> None:
+        """``path``: the file; None keeps the prompts in this process only. ``root``: the folder that is
+        worked in; None: prompts belong to no folder."""
+        self._path, self._root, self._folder = path, root, ""
+        self._everywhere: list[str] = []
         self._entries: list[str] | None = None
-        self._index = 0
+        self._index = self._read_count = 0
         self._edits: dict[int, str] = {}
         """Edited texts by index of the prompt; the draft's index is the number of prompts."""
 
     @property
     def entries(self) -> list[str]:
-        """The prompts; the file is read when they are first needed, not before the first paint."""
+        """The prompts of this folder; the file is read when they are first needed, not before the first
+        paint."""
         if self._entries is None:
             self._entries = self._read()
-            self._index = len(self._entries)
+            self._index = self._read_count = len(self._entries)
         return self._entries
+
+    @property
+    def everywhere(self) -> list[str]:
+        """The prompts of all folders."""
+        return [*self._everywhere, *self.entries[self._read_count :]]
 
     def add(self, text: str) -> None:
         """Append a prompt that was sent, unless it repeats the latest one; go to the end."""
@@ -37,7 +47,7 @@ class PromptHistory:
         self.add_unsent()
         if not entries or entries[-1] != text:
             entries.append(text)
-            self._write("a", json.dumps(text) + "\n")
+            self._write("a", json.dumps({"text": text, "folder": self._folder}) + "\n")
         self._index = len(entries)
 
     def add_unsent(self, text: str = "") -> None:
@@ -59,18 +69,24 @@ class PromptHistory:
     def _read(self) -> list[str]:
         if self._path is None:
             return []
+        if self._root is not None:
+            self._folder = project_name(self._root)
         try:
             lines = self._path.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError):
             return []
         entries = []
-        for line in lines[-MAX_PROMPTS:]:
+        for line in (kept := lines[-MAX_PROMPTS:]):
             try:
-                entries.append(str(json.loads(line)))
+                value = json.loads(line)
             except ValueError:
                 continue  # another process was killed while it wrote this line
+            prompt = value if isinstance(value, dict) else {"text": value}
+            self._everywhere.append(text := str(prompt.get("text", "")))
+            if prompt.get("folder", self._folder) == self._folder:
+                entries.append(text)
         if len(lines) > 2 * MAX_PROMPTS:
-            self._write("w", "".join(f"{json.dumps(entry)}\n" for entry in entries))
+            self._write("w", "".join(f"{line}\n" for line in kept))
         return entries
 
     def _write(self, mode: str, text: str) -> None:

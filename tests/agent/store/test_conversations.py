@@ -510,3 +510,30 @@ def test_conversation_shows_the_systems_time_where_an_earlier_start_was_ahead(
         ("conv_d", now + 120), ("conv_c", now + 60), ("conv_b", ahead), ("conv_a", now),
     ]  # fmt: skip
     assert [each.created for each in summaries] == [each.updated for each in summaries]
+
+
+def test_conversations_belong_to_the_folder_they_began_in(tmp_path: Path) -> None:
+    path = tmp_path / "store.sqlite"
+    for folder, name in (("/a", "conv_a"), ("", "conv_served"), ("/b", "conv_b")):
+        store = Store(path, folder=folder)
+        talk = Conversation(name, [Entry([1])])
+        served = {} if not folder else None
+        store.begin(talk, name, response(name=f"resp_{name}"), served=served)
+        store.finish(talk, response("completed", f"resp_{name}"), served=served)
+        store.close()
+    store = Store(path, folder="/a")
+    assert store.load(None).id == "conv_a"
+    assert [(s.id, s.folder) for s in store.summaries(everywhere=False)] == [("conv_a", "/a")]
+    folders = {summary.id: summary.folder for summary in store.summaries()}
+    assert folders == {"conv_a": "/a", "conv_b": "/b", "conv_served": ""}
+    for name, folder in (("conv_served", "/a"), ("conv_b", "/b")):  # a person continues them here
+        talk = store.load(name)
+        store.begin(talk, "go", response(name=f"resp_{name}_2"))
+        store.finish(talk, response("completed", f"resp_{name}_2"))
+        summary = store.summary(name)
+        assert summary is not None and summary.folder == folder
+    branch = store.fork(store.load("conv_b"))
+    summary = store.summary(branch.id)
+    assert summary is not None and summary.folder == "/a"
+    with pytest.raises(StoreError, match="in this folder"):
+        Store(path, folder="/c").load(None)

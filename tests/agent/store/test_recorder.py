@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from agent import events as ev
+from agent.config.text_files import project_name
 from agent.conversation.conversation import Conversation
 from agent.conversation.messages import User
 from agent.store.conversations import Store
@@ -62,8 +63,9 @@ def test_killed_turn_keeps_noted_text_and_can_continue(
     home: Path, tmp_path: Path, script: Callable[..., str], agent: RunAgent
 ) -> None:
     written = [CALL, hold(ANSWER, after=120)]
-    seen = killed(home, script(*written), tmp_path, 100, noted="And so it goes on. And")
-    lost = Store(home / STORE).turns(Store(home / STORE).find(None))[0].response
+    seen = killed(home, script(*written), tmp_path / "work", 100, noted="And so it goes on. And")
+    store = Store(home / STORE, folder=project_name(tmp_path / "work"))
+    lost = store.turns(store.find(None))[0].response
     assert lost.status == "failed" and lost.error and "process ended" in lost.error.message
     thought, call, answer = lost.output
     assert isinstance(thought, ev.ReasoningItem) and thought.content[0].text == "Better count."
@@ -71,11 +73,11 @@ def test_killed_turn_keeps_noted_text_and_can_continue(
     assert isinstance(answer, ev.MessageItem) and answer.status == "incomplete"
     kept = answer.content[0].text
     assert "And so it goes on. And" in kept and (kept.startswith(seen) or seen.startswith(kept))
-    before = Store(home / STORE).load(None)
+    before = store.load(None)
     assert [entry.role for entry in before.entries] == ["user", "assistant", "result", "assistant"]
     more = agent("run", "--continue", "and now?", "--engine", script(OK))
     assert more.code == 0 and more.out == "ok\n"
-    after = Store(home / STORE).load(None)
+    after = store.load(None)
     assert after.id == before.id and after.entries[:4] == before.entries
 
 
@@ -86,17 +88,18 @@ def test_killed_turn_keeps_output_of_running_call(
     code = "import time\nprint('the first line')\ntime.sleep(600)"
     calls = f"<|channel|>analysis to=python code<|message|>{code}<|call|>"
     killed(home, script(calls), tmp_path, 1, noted="the first line\n", of=TOOL_OUTPUT)
-    (call,) = Store(home / STORE).turns(Store(home / STORE).find(None))[0].response.output
+    store = Store(home / STORE, folder=project_name(tmp_path))
+    (call,) = store.turns(store.find(None))[0].response.output
     assert isinstance(call, ev.McpCallItem) and isinstance(call.error, ev.McpProtocolError)
     assert call.error.message.startswith("the first line\n") and call.status == "failed"
     assert call.error.message.endswith("The process ended during this turn.")
 
 
 def test_finished_turn_stores_events_with_times(
-    home: Path, script: Callable[..., str], agent: RunAgent
+    home: Path, tmp_path: Path, script: Callable[..., str], agent: RunAgent
 ) -> None:
     done = agent("run", "--json-events", "--engine", script(CALL, OK), "go")
-    store = Store(home / STORE)
+    store = Store(home / STORE, folder=project_name(tmp_path / "work"))
     response = store.turns(store.find(None))[0].response
     times, events = zip(*store.events(response.id), strict=True)
     assert list(times) == sorted(times) and times[0] < HANG_SECONDS

@@ -11,6 +11,8 @@ from agent.util.latex import MAX_CHARS, formula_text, read_formulas
 
 PROSE = Path(__file__).parents[2] / "data" / "prose_with_dollars.txt"
 """Lines of prose, commands and tables with currency signs and variables; none has a formula."""
+WITH_FORMULAS = PROSE.with_name("formulas_in_prose.txt")
+"""Lines of answers with formulas; whoever wrote the two files had not seen the rules."""
 FORMULAS = {
     r"\pi r^2": "π r²",
     r"\frac{12}{34} \times x^{2} = \sqrt{2}": "12/34 × x² = √2",
@@ -108,6 +110,12 @@ def test_prose_with_currency_signs_is_left_alone() -> None:
     lines = PROSE.read_text().splitlines()
     assert len(lines) >= 200
     assert [line for line in lines if html(line) != plain(line)] == []
+
+
+def test_formulas_in_prose_are_read() -> None:
+    lines = WITH_FORMULAS.read_text().splitlines()
+    unread = [line for line in lines if "\\" in html(line) or "$" in html(line)]
+    assert len(lines) == 120 and len(unread) <= 12, unread
 
 
 def test_many_open_formulas_take_linear_time() -> None:

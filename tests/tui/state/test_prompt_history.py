@@ -1,5 +1,6 @@
 """Prompts that were sent, kept for the next session."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,8 @@ def test_prompt_history_edits_stay_until_something_is_sent(tmp_path: Path) -> No
     for text in texts:
         text_now = history.go(-1, text_now) or ""
         assert text_now == text
-    assert file.read_text() == '"one"\n"two"\n"second draft, sent"\n'
+    sent = [json.loads(line)["text"] for line in file.read_text().splitlines()]
+    assert sent == ["one", "two", "second draft, sent"]
 
 
 @pytest.mark.parametrize("exists", [False, True])
@@ -48,7 +50,7 @@ def test_prompt_history_file_is_owner_only(tmp_path: Path, exists: bool) -> None
         file.touch(0o644)
     PromptHistory(file).add("a secret")
     assert file.stat().st_mode & 0o777 == 0o600
-    assert file.read_text() == '"a secret"\n'
+    assert json.loads(file.read_text()) == {"text": "a secret", "folder": ""}
 
 
 def test_prompt_history_damaged_file_is_read_and_trimmed(tmp_path: Path) -> None:
@@ -57,3 +59,20 @@ def test_prompt_history_damaged_file_is_read_and_trimmed(tmp_path: Path) -> None
     history = PromptHistory(file)
     assert history.go(-1, "") == str(3 * MAX_PROMPTS - 1)
     assert len(file.read_text().splitlines()) < MAX_PROMPTS + 1
+
+
+def test_prompt_history_is_of_the_folder_or_its_repository(tmp_path: Path) -> None:
+    file = tmp_path / "prompts.jsonl"
+    file.write_text('"older"\n')
+    inside = tmp_path / "repository" / "src"
+    inside.mkdir(parents=True)
+    (tmp_path / "repository" / ".git").mkdir()
+    (tmp_path / "other").mkdir()
+    for root, text in ((inside, "in src"), (tmp_path / "other", "in other")):
+        PromptHistory(file, root).add(text)
+    history = PromptHistory(file, tmp_path / "repository")
+    assert history.entries == ["older", "in src"]
+    history.add("new")
+    assert history.entries == ["older", "in src", "new"]
+    assert history.everywhere == ["older", "in src", "in other", "new"]
+    assert PromptHistory(file, tmp_path / "other").entries == ["older", "in other"]

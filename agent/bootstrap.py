@@ -30,6 +30,7 @@ from agent.util.temporary_folders import clear_leftovers_in_background
 from agent.util.user_files import expand_path, read_text, refuse_link
 from tools.config.servers import ConfigError, ServerConfig
 from tools.factory import Toolbox, ToolboxOptions, build_toolbox
+from tools.types import Mode
 
 if TYPE_CHECKING:
     from agent.store.conversations import Store
@@ -175,6 +176,7 @@ def turn_options(launch: LaunchOptions, model: Model, *, compact: bool = False) 
     return TurnOptions(
         instructions=launch.system and read_text_option(launch.system, "--system"),
         effort=launch.effort or settings.effort or "medium",
+        mode=launch.mode or "ask",
         sampling=sampling,
         max_output_tokens=launch.max_output_tokens,
         max_reasoning_tokens=settings.max_reasoning_tokens if budget is None else budget,
@@ -185,6 +187,12 @@ def turn_options(launch: LaunchOptions, model: Model, *, compact: bool = False) 
         loop_limits=model.loop_limits if launch.loop_guard and launch.engine is None else None,
         hedge_below=model.hedge_below if launch.engine is None else 0.0,
     )
+
+
+def person_mode(launch: LaunchOptions) -> Mode:
+    """The mode of a person's turns, also by config.toml, which says nothing about those of clients.
+    Raises UserError."""
+    return launch.mode or load_settings(user_paths()).mode or "ask"
 
 
 def project_instructions(launch: LaunchOptions) -> ProjectInstructions:

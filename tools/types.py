@@ -169,6 +169,13 @@ class Source:
 
 
 Decision = Literal["allow", "ask", "deny"]
+Mode = Literal["ask", "plan", "accept-edits"]
+MODES: dict[Mode, str] = {
+    "ask": "calls that change something ask first",
+    "plan": "only tools that read run; the answer is a plan",
+    "accept-edits": "the files tools change files without asking",
+}
+"""Which calls run in a turn, in the order in which a key goes through them."""
 
 
 @dataclass(frozen=True, slots=True)

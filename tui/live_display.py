@@ -100,5 +100,7 @@ class LiveDisplay:
         if self._session.has_begun:
             counts = self._session.runtime.host.count_servers()
             self.status_line.status.ready_servers, self.status_line.status.enabled_servers = counts
+            mode = self._session.options.mode
+            self.status_line.status.mode = "" if mode == "ask" else mode
         is_running = self._own.running is not None
         self.status_line.follow(self._own.view, running=is_running, loading=self.loading)

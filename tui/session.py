@@ -125,6 +125,7 @@ class Session:
         return runtime, replace(
             bootstrap.turn_options(self.launch, runtime.model, compact=True),
             project=bootstrap.project_instructions(self.launch),
+            mode=bootstrap.person_mode(self.launch),
             token_probabilities=settings.token_probabilities,
         )
 
@@ -181,15 +182,13 @@ class Session:
         begin: Begin | None = None,
     ) -> Turn:
         """Start a turn. ``answerer``: of MCP elicitations. ``begin``: what its answer begins with."""
-        from agent.conversation.messages import User
         from agent.turn.loop import Turn
         from agent.turn.options import APP
 
         options = self.next_prompt.turn_options()
         options = replace(options, approver=approver, answerer=answerer, login=login)
-        turn = Turn(
-            self.runtime, self.conversation, [User(prompt)], options, interface=APP, begin=begin
-        )
+        messages = options.prompt_messages(prompt)
+        turn = Turn(self.runtime, self.conversation, messages, options, interface=APP, begin=begin)
         turn.log.before_end(lambda _: self.turn_settings.update({turn.response.id: turn.settings}))
         if self.storage.recorder is not None:
             self.storage.recorder.record(turn, prompt)

@@ -117,6 +117,10 @@ _OPTIONS: dict[str, Any] = {
         help="Run these tools without asking: server or server.tool.",
         autocompletion=complete_approve,
     ),
+    "mode": Option(
+        help="ask: calls that change something ask first; plan: only tools that read run; accept-edits:"
+        " the files tools change files without asking."
+    ),
     "root": Option(
         callback=expand, metavar="DIR", help="The folder that the files and shell tools see."
     ),

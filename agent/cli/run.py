@@ -23,7 +23,6 @@ from agent.config.launch import LaunchOptions
 from agent.config.text_files import project_name
 from agent.conversation.attachments import attached_text, format_attachment
 from agent.conversation.conversation import Conversation
-from agent.conversation.messages import User
 from agent.errors import UserError, describe_cause
 from agent.events import AgentNotice, AgentPrompt, AgentTokens, Event, Response
 from agent.models.catalog import EMBEDDED_NOTICE
@@ -70,7 +69,8 @@ def main(request: RunRequest, launch: LaunchOptions) -> int:
     prompt = _read_prompt(request)
     runtime = bootstrap.create_runtime(launch, serves_engine=False)
     options = _with_schema(bootstrap.turn_options(launch, runtime.model), request.output_schema)
-    options = replace(options, project=bootstrap.project_instructions(launch))
+    project, mode = bootstrap.project_instructions(launch), bootstrap.person_mode(launch)
+    options = replace(options, project=project, mode=mode)
     for sentence in options.project.notices:
         echo(f"agent: {sentence}", file=sys.stderr)
     if can_ask():
@@ -166,7 +166,7 @@ async def _run(
     ]
     conversation_id = conversation.id
     begin = begin_with(*begun) if any(text is not None for text in begun) else None
-    turn = Turn(runtime, conversation, [User(prompt)], options, begin=begin)
+    turn = Turn(runtime, conversation, options.prompt_messages(prompt), options, begin=begin)
     output_error: int | None = None
     stopping = _Stopping(turn)
     stop_on_signals(stopping.on_signal, same_seconds=SAME_SIGNAL_SECONDS)

@@ -29,6 +29,7 @@ ACTIONS = {
     "raw": KeyAction("f8", "show the tokens that the model reads and writes"),
     "redraw": KeyAction("ctrl+l", "redraw the screen"),
     "suspend": KeyAction("ctrl+z", "suspend the app; fg in the shell returns"),
+    "mode": KeyAction("shift+tab", "the next mode: ask, plan, accept edits"),
     "undo": KeyAction("ctrl+underscore,alt+z", "undo in the prompt"),
     "steer": KeyAction("ctrl+s", "send to the running turn"),
     "answer": KeyAction("ctrl+n", "end the reasoning and have the answer now"),

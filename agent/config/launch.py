@@ -29,6 +29,7 @@ class LaunchOptions:
     mcp: tuple[str, ...] = ()
     demo_tools: bool = False
     approve: str | None = None
+    mode: Literal["ask", "plan", "accept-edits"] | None = None
     root: Path = Path()
     trust_project: bool | str = False
     """A text: the digest of the project's servers that the person has agreed to."""

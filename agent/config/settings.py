@@ -107,6 +107,12 @@ class Settings:
         "drop tokens below this fraction of the top probability",
         "`--min-p`, `/sampling`",
     )
+    mode: Literal["ask", "plan", "accept-edits"] | None = _setting(
+        _choice("ask", "plan", "accept-edits"),
+        "ask",
+        "which calls run without asking in the app and `agent run`",
+        "`--mode`, `/mode`, Shift-Tab",
+    )
     keep_alive: float | None = _setting(
         FieldSpec("a number of seconds", lambda v: is_number(v) and v >= 0),
         "never",

@@ -84,8 +84,9 @@ class ApprovalGate:
             extras = await asyncio.to_thread(config.builtin.extra_permissions, tool.name, values)
         exposure = self._exposure(tool, config, extras)
         verdict = await asyncio.to_thread(
-            policy.decide, tool, config, values, by_name_only=sampling, exposure=exposure
-        )
+            policy.decide, tool, config, values, by_name_only=sampling, exposure=exposure,
+            mode=self._context.options.mode,
+        )  # fmt: skip
         names = [tool.name] if verdict.decision == "ask" else []
         if extras:
             more = [

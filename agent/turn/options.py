@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 
 from agent import events as ev
 from agent.conversation.attachments import format_attachment
+from agent.conversation.messages import Developer, Message, User
 from agent.conversation.project_instructions import ProjectInstructions
 from agent.engine.protocol import Finished, LoopLimits, Sampling
 from agent.formats.protocol import Format, FunctionTool, PromptHeader
@@ -18,7 +19,7 @@ from agent.turn.reasoning_summary import SummaryStyle
 from agent.util.ids import new_id
 from tools.mcp.client_requests import OnElicitation
 from tools.mcp.login import OnLogin
-from tools.types import Approver, Tool
+from tools.types import Approver, Mode, Tool
 
 _SERVERS_PREFACE = """\
 # Instructions of MCP servers
@@ -105,6 +106,12 @@ class ApprovedCall:
     arguments: str
 
 
+PLAN_TEXT = """\
+The user wants a plan. Only tools that read run now; other calls are refused. Look at what you need, \
+then answer with the plan: numbered steps that say which files and commands they take. The user \
+accepts it before anything is changed."""
+
+
 @dataclass(frozen=True, slots=True)
 class TurnOptions:
     """Everything that a turn is asked to do; a field that is None leaves the model's default."""
@@ -173,10 +180,16 @@ class TurnOptions:
     """Tokens of a prompt from which on that is done earlier, as an item of the response."""
     approver: Approver | None = None
     """Asks the person where the policy says so; without one such a call is refused."""
+    mode: Mode = "ask"
     answerer: OnElicitation | None = None
     """Passes the questions of a tool's server to the person; without one they are declined."""
     login: OnLogin | None = None
     """Offers the person the login that a server wants; without one, calls that need it fail."""
+
+    def prompt_messages(self, prompt: str) -> list[Message]:
+        """The messages of a person's turn; in plan mode one more says what that is, where it leaves the
+        cached prompt as it is."""
+        return [Developer(PLAN_TEXT), User(prompt)] if self.mode == "plan" else [User(prompt)]
 
     def with_model_settings(self, other: TurnOptions) -> TurnOptions:
         """These options with those of ``other`` that its model's entry sets."""

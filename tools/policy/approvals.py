@@ -12,12 +12,13 @@ from tools.config.servers import ConfigError, Rule, ServerConfig
 from tools.policy.approval_store import ApprovalStore, StoredApproval, tool_definition
 from tools.policy.rules import MAX_RULES_CHARS, OnceOnlyError
 from tools.policy.taint import Exposure, describe_read, find_leak
-from tools.types import Answer, Decision, Requirement, Tool
+from tools.types import Answer, Decision, Mode, Requirement, Tool
 
 ASK_REASON = "the policy asks before this tool runs"
 ONCE_REASON = "it can only be allowed once"
 CHANGED_REASON = "this tool is not what you allowed: its definition has changed"
 OLD_APPROVAL_REASON = "you allowed all commands once; now each command is allowed by itself"
+PLAN_REASON = "in plan mode only tools that read run; end with a plan"
 NO_EXPOSURE = Exposure()
 SESSION_FOLDER = "this session"
 """In place of a folder: an approval that counts until this process ends."""
@@ -82,11 +83,19 @@ class Policy:
         *,
         by_name_only: bool = False,
         exposure: Exposure = NO_EXPOSURE,
+        mode: Mode = "ask",
     ) -> Verdict:
         """Decide about a call; who is asked is the caller's affair. ``arguments``: None: no call is
         made. ``by_name_only``: rules for whole servers do not count. ``exposure``: what the
         conversation has read. May read files."""
         verdict = self._decide(tool, config, arguments, by_name_only)
+        builtin = config.builtin
+        is_safe = tool.read_only or (builtin is not None and builtin.is_safe(tool.name))
+        if mode == "plan" and not is_safe and not by_name_only and verdict.decision != "deny":
+            return Verdict("deny", PLAN_REASON)
+        is_edit = builtin is not None and tuple(builtin.rule_verbs(tool)) == ("write",)
+        if mode == "accept-edits" and is_edit and verdict.decision == "ask":
+            return Verdict("allow", "the mode accepts edits")
         if verdict.decision == "deny" or arguments is None or by_name_only:
             return verdict
         leak = find_leak(tool, config, arguments, exposure)

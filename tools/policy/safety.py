@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from tools.config.servers import ServerConfig
 from tools.mcp.host import Host
 from tools.policy.approvals import Policy
-from tools.types import Access, Decision, Tool
+from tools.types import MODES, Access, Decision, Mode, Tool
 
 DECISION_HEADINGS: dict[Decision, str] = {
     "allow": "Runs without asking",
@@ -14,7 +14,7 @@ DECISION_HEADINGS: dict[Decision, str] = {
 }
 
 
-def safety_report(host: Host, policy: Policy) -> dict[str, list[str]]:
+def safety_report(host: Host, policy: Policy, mode: Mode = "ask") -> dict[str, list[str]]:
     """Return the lines of each heading; blocks while isolations are tried out the first time."""
     by_server: dict[str, list[Tool]] = {}
     for tool in host.tools():
@@ -24,12 +24,13 @@ def safety_report(host: Host, policy: Policy) -> dict[str, list[str]]:
     decisions: dict[Decision, list[str]] = {}
     for config, tools in configs:
         for tool in tools:
-            decision = policy.decide(tool, config).decision
+            decision = policy.decide(tool, config, mode=mode).decision
             decisions.setdefault(decision, []).append(_label(config, tool))
     rules = sorted(policy.granted_rules())
     hosts = [rule.removeprefix("reach ") for rule in rules if rule.startswith("reach ")]
     by_rule = [f"{host}, by your rule" for host in hosts if "shell" in by_server]
     report = {
+        "Mode": [f"{mode}: {MODES[mode]}"],
         "Can read": _lines(access.read for access in accesses),
         "Can change": _lines(access.change for access in accesses),
         "Can run": _lines(access.run for access in accesses),

@@ -9,6 +9,7 @@ from typing import Any, Literal, cast
 
 from agent.engine.protocol import Sampling
 from agent.errors import UserError, user_errors
+from tools.types import MODES, Mode
 from tui.commands.context import CommandContext
 from tui.screens.dialogs import ChoiceDialog
 from tui.state.command import Command, CompletionItem
@@ -99,6 +100,30 @@ def sampling_values(app: CommandContext, written: str) -> Iterable[CompletionIte
     yield CompletionItem("reset", "back to the defaults")
 
 
+async def mode(app: CommandContext, name: str) -> None:
+    """Set which calls run in later turns, or go to the next mode."""
+    options = app.session.options
+    names = [*MODES]
+    chosen = name or names[(names.index(options.mode) + 1) % len(names)]
+    if chosen not in names:
+        raise UserError(f"/mode takes {', '.join(names)}, not {name}.")
+    app.session.options = replace(options, mode=cast(Mode, chosen))
+    app.live.update_status()
+    app.notify(f"Mode {chosen}: {MODES[cast(Mode, chosen)]}.", markup=False)
+
+
+def modes(app: CommandContext, written: str) -> Iterable[CompletionItem]:
+    return (CompletionItem(name, meaning) for name, meaning in MODES.items())
+
+
+async def accept(app: CommandContext, _: str) -> None:
+    """Have the plan carried out, in mode ask."""
+    if app.session.options.mode != "plan":
+        raise UserError("There is no plan to accept: /mode plan asks for one.")
+    await mode(app, "ask")
+    await app.chat.ask("Carry out the plan.")
+
+
 async def system(app: CommandContext, text: str) -> None:
     from agent.bootstrap import read_text_option
 
@@ -145,5 +170,7 @@ COMMANDS = (
     Command(
         "tools [all|none|NAME,…]", "choose the tools that the model may use", tools, tool_names
     ),
+    Command("mode [ask|plan|accept-edits]", "choose which calls run without asking", mode, modes),
+    Command("accept", "have the plan of mode plan carried out", accept, waits_for_turn=True),
     Command("system [TEXT|@FILE|off]", "set or show the system instructions", system),
 )

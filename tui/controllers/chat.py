@@ -304,6 +304,8 @@ class ChatController:
             app.session.storage.error = None
         app.live.update_timer()
         notify_unfocused(app, view.end_message or view.answer or "The answer is complete.")
+        if app.session.options.mode == "plan" and view.answer:
+            app.transcript.add_notice("/accept leaves plan mode and has this plan carried out.")
         app.live.update_status()
         session, error = app.session, turn.response.error
         is_open = session.conversation is turn.conversation

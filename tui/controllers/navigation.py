@@ -243,7 +243,8 @@ class Navigator:
 
         session, turn = self._app.session, self._app.turn
         runtime = session.runtime
-        access = await asyncio.to_thread(safety_report, runtime.host, runtime.policy)
+        mode = session.options.mode
+        access = await asyncio.to_thread(safety_report, runtime.host, runtime.policy, mode)
         stored = await session.storage.turns(session.conversation.id)
         items = [item for each in stored for item in each.response.output]
         if turn is not None:

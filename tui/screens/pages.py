@@ -93,6 +93,7 @@ Prompt
   @steer           send to the running turn now (empty: oldest queued)
   @answer          end the reasoning and have the answer now
   @newline         new line
+  @mode            next mode: ask, plan (reads only), accept edits
   @undo            undo
   ↑ ↓              prompt history; takes a queued prompt back first
   @history         search your earlier prompts

@@ -166,6 +166,7 @@ class PromptInput(Guarded, FoldingArea):
         Binding("alt+d", "delete_word_right", "Delete the next word", show=False),
         Binding("ctrl+c", "app.interrupt_or_leave", "Copy, stop or leave", show=False),
         bind("newline", "newline"),
+        bind("mode", "app.command('mode')"),
         bind("scroll_up", "screen.move('page_up')"),
         bind("scroll_down", "screen.move('page_down')"),
         bind("scroll_top", "screen.move('home')"),

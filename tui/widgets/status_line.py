@@ -27,6 +27,8 @@ class StatusFields:
     tokens: int = 0
     seconds: float = 0.0
     """Since the running turn began; 0 while none runs."""
+    mode: str = ""
+    """Which calls run, where that is not asked."""
     folder: str = ""
     model: str = ""
     context_used: int | None = None
@@ -45,6 +47,7 @@ class StatusFields:
         ready, enabled = self.ready_servers, self.enabled_servers
         served = f"{self.tab_key}: {self.served_running} served"
         texts = {
+            "mode": self.mode,
             "folder": self.folder,
             "model": self.model,
             "context": f"{format_count(used)}/{format_count(length)}" if length else "",

@@ -51,6 +51,7 @@ class FakeOptions:
     instructions: str | None = None
     sampling: Sampling = field(default_factory=Sampling)
     project: ProjectInstructions = field(default_factory=ProjectInstructions)
+    mode: str = "ask"
 
 
 @pytest.mark.long
@@ -264,3 +265,26 @@ async def test_sampling_changes_later_turns() -> None:
         await driver.pilot.press(*"/sampling heat=1", "enter")
         await driver.expect_text("has no value heat")
         assert driver.session.options.sampling == sampling
+
+
+async def test_mode_by_command_and_key_and_accepting_a_plan(open_app: Any) -> None:
+    async with open_app() as driver:
+        app = driver.app
+        await driver.pilot.press("shift+tab")
+        await driver.wait_for(lambda: app.session.options.mode == "plan")
+        await driver.expect_text("plan")
+        await driver.pilot.press(*"go", "enter")
+        await driver.expect_text("/accept leaves plan mode and has this plan carried out.")
+        await driver.pilot.press(*"/accept", "enter")
+        await driver.expect_text("Carry out the plan.")
+        await driver.wait_for(lambda: app.session.options.mode == "ask" and app.turn is None)
+        roles = [entry.role for entry in app.session.conversation.entries]
+        assert roles == ["developer", "user", "assistant", "user", "assistant"]
+        await driver.pilot.press(*"/mode accept-edits", "enter")
+        await driver.expect_text("accept-edits")
+        await driver.pilot.press("shift+tab")
+        await driver.wait_for(lambda: app.session.options.mode == "ask")
+        await driver.pilot.press(*"/mode wild", "enter")
+        await driver.expect_text("/mode takes ask, plan, accept-edits, not wild.")
+        await driver.pilot.press("ctrl+u", *"/accept", "enter")
+        await driver.expect_text("There is no plan to accept")

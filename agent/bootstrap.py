@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from agent.config.launch import LaunchOptions
 from agent.config.paths import Paths, user_paths
 from agent.config.settings import Settings, load_settings
+from agent.config.skills import read_skills, skills_digest
 from agent.conversation.project_instructions import ProjectInstructions, read_project_instructions
 from agent.engine.placement.placement import DEFAULT_SEQUENCES
 from agent.engine.protocol import EngineError, Sampling
@@ -28,8 +29,10 @@ from agent.turn.options import TurnOptions
 from agent.util.sanitize import echo
 from agent.util.temporary_folders import clear_leftovers_in_background
 from agent.util.user_files import expand_path, read_text, refuse_link
+from tools.builtin.skills import Skill
 from tools.config.servers import ConfigError, ServerConfig
 from tools.factory import Toolbox, ToolboxOptions, build_toolbox
+from tools.policy.approval_store import ApprovalStore
 from tools.types import Mode
 
 if TYPE_CHECKING:
@@ -127,6 +130,7 @@ def _toolbox_options(
         server_homes=paths.cache / "mcp",
         allow_unsandboxed=settings.unsandboxed_python,
         browser=settings.browser,
+        skills=trusted_skills(launch, paths),
         network=settings.network,
         user_config=paths.mcp_json,
         approvals_file=paths.approvals,
@@ -136,6 +140,18 @@ def _toolbox_options(
         trust_project=launch.trust_project,
         allow_home=launch.allow_home,
     )
+
+
+def trusted_skills(launch: LaunchOptions, paths: Paths) -> list[Skill]:
+    """The person's own skills, and the project's if the person trusts them."""
+    if launch.tools == "none":
+        return []
+    skills, problems = read_skills(paths, launch.root)
+    for sentence in problems:
+        log.warning("%s", sentence)
+    store, digest = ApprovalStore(paths.approvals, launch.root.resolve()), skills_digest(skills)
+    is_trusted = launch.trust_project is True or (digest and store.trusts("skills", digest))
+    return [skill for skill in skills if skill.own or is_trusted]
 
 
 def _warn_wrong_entries(paths: Paths) -> None:

@@ -15,6 +15,7 @@ from tools.builtin.browser.settings import BrowserSettings
 from tools.builtin.files.server import FilesServer
 from tools.builtin.python.server import PythonServer
 from tools.builtin.shell.server import ShellServer
+from tools.builtin.skills import Skill, SkillsServer
 from tools.builtin_server import BuiltinServer, ToolError
 from tools.config.file import McpFile, folder_environment, own_servers, read_file, read_servers
 from tools.config.named_files import NamedFiles, rule_files, server_files
@@ -50,6 +51,7 @@ class ToolboxOptions:
     root: Path | None = None
     other_roots: Sequence[Path] = ()
     """Roots of other toolboxes of this process: no program is taken from them either."""
+    skills: Sequence[Skill] = ()
     client_servers: Sequence[ServerConfig] = ()
     """Servers that an editor brings; those with names of the person's own are left out."""
     allow_unsandboxed: bool = False
@@ -86,10 +88,12 @@ def build_toolbox(options: ToolboxOptions = ToolboxOptions()) -> Toolbox:
     )
     network = options.network or NetworkAccess()
     shell = ShellServer(options.root, files=files, audit=audit, network=network)
+    builtins: list[BuiltinServer] = [python, files, shell, browser]
+    builtins += [SkillsServer(options.skills)] if options.skills else []
     user = None
     if options.user_config and options.user_config.exists() and options.tools != "none":
         user = read_file(options.user_config, folder_environment(folder))
-    servers = _merge_servers(options, user, [python, files, shell, browser], store)
+    servers = _merge_servers(options, user, builtins, store)
     selected = select_servers(options.tools, servers)
     if any(server.builtin is browser for server in selected) and (text := missing_package()):
         raise ConfigError(text)

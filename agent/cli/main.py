@@ -141,6 +141,13 @@ _add_group(
     epilog="Examples: agent approvals list  ·  agent approvals revoke 1f2e3d4c",
 )
 _add_group(
+    "skills",
+    help="List, show, add and remove skills: instructions that the model reads for certain tasks.\n\n"
+    "A skill is a folder with a SKILL.md (https://agentskills.io): yours are in skills in the config"
+    " folder and in ~/.agents/skills, a project's in .agents/skills and .claude/skills.",
+    epilog="Examples: agent skills add ~/Downloads/release-notes  ·  agent skills list",
+)
+_add_group(
     "config",
     help="Show and change the settings of config.toml.\n\n"
     "Options on the command line take precedence over them, and they over models.toml.",

@@ -1,16 +1,17 @@
-"""Asks what a folder needs a yes for: servers of its .mcp.json, tools that change a home folder."""
+"""Asks what a folder needs a yes for: servers of its .mcp.json, its skills, tools that change a home
+folder."""
 
 import sys
 from dataclasses import replace
 
 from agent.config.launch import LaunchOptions
 from agent.config.paths import user_paths
+from agent.errors import user_errors
 from agent.util.sanitize import echo
 
 MAX_COMMAND_CHARACTERS = 4000
 """Longest command lines that are shown; of more, a person would see only the end."""
-
-
+MAX_SKILL_CHARACTERS = 200
 CHANGING_TOOLS = ("container", "files", "shell")
 """First words of what --tools names for commands and changes of files."""
 
@@ -18,7 +19,34 @@ CHANGING_TOOLS = ("container", "files", "shell")
 def confirm_folder(launch: LaunchOptions) -> LaunchOptions:
     """Ask; returns the options with the answers, and with a root that stays if its folder vanishes."""
     launch = replace(launch, root=launch.root.absolute())
+    confirm_skills(launch)
     return confirm_project_servers(confirm_home(launch))
+
+
+def confirm_skills(launch: LaunchOptions) -> None:
+    """Ask whether the model may read the project's skills, which are instructions."""
+    from agent.config.skills import read_skills, skills_digest
+
+    if launch.trust_project or launch.tools == "none":
+        return
+    skills = [skill for skill in read_skills(user_paths(), launch.root)[0] if not skill.own]
+    if not skills:
+        return
+    from tools.policy.approval_store import ApprovalStore
+
+    digest, store = (
+        skills_digest(skills),
+        ApprovalStore(user_paths().approvals, launch.root.resolve()),
+    )
+    if store.trusts("skills", digest) or not can_ask():
+        return
+    echo(f"{launch.root} has skills, instructions that the model may follow:", file=sys.stderr)
+    for skill in skills:
+        description = " ".join(skill.description.split())[:MAX_SKILL_CHARACTERS]
+        echo(f"  {skill.folder}: {description}", file=sys.stderr)
+    if agrees("Offer them to the model, now and later, as long as they stay the same?"):
+        with user_errors(OSError, failure="The answer cannot be stored"):
+            store.trust("skills", digest)
 
 
 def confirm_home(launch: LaunchOptions) -> LaunchOptions:
@@ -65,7 +93,7 @@ def confirm_project_servers(launch: LaunchOptions) -> LaunchOptions:
     if project is None or not project.digest:
         return launch
     approvals = ApprovalStore(user_paths().approvals, root.resolve())
-    if approvals.trusts_servers(project.digest) or not project.startable or not can_ask():
+    if approvals.trusts("servers", project.digest) or not project.startable or not can_ask():
         return launch
     commands = project.command_lines()
     if sum(map(len, commands)) > MAX_COMMAND_CHARACTERS:

@@ -13,7 +13,7 @@ from tools.config.servers import ServerConfig
 from tools.policy.rules import explain_rule
 from tools.types import Tool
 
-Kind = Literal["rule", "tool", "servers", "home"]
+Kind = Literal["rule", "tool", "servers", "skills", "home"]
 
 
 def tool_definition(tool: Tool, config: ServerConfig) -> str:
@@ -45,7 +45,8 @@ class StoredApproval:
     folder: str
     kind: Kind
     subject: str
-    """The rule as it is stored; ``server · tool``; the digest of a folder's mcp.json; or empty."""
+    """The rule as it is stored; ``server · tool``; the digest of a folder's mcp.json or skills; or
+    empty."""
 
     @property
     def id(self) -> str:
@@ -56,6 +57,7 @@ class StoredApproval:
     @property
     def title(self) -> str:
         titles = {"servers": "the servers of its mcp.json", "home": "the home folder as a root"}
+        titles["skills"] = "the skills of its repository"
         return titles.get(self.kind, self.subject)
 
     @property
@@ -65,6 +67,8 @@ class StoredApproval:
                 return explain_rule(self.subject)
             case "servers":
                 return "they start; a changed mcp.json asks again"
+            case "skills":
+                return "the model may read them; changed ones ask again"
             case "home":
                 return "commands and the files tools may be offered there"
         if self.subject == "shell · exec":
@@ -81,8 +85,8 @@ def _subjects(table: dict[str, Any]) -> Iterator[tuple[Kind, str]]:
     for server, tools in servers.items() if isinstance(servers, dict) else ():
         for tool in tools if isinstance(tools, dict) else ():
             yield "tool", f"{server} · {tool}"
-    if "servers" in table:
-        yield "servers", str(table["servers"])
+    kinds: tuple[Kind, ...] = ("servers", "skills")
+    yield from ((kind, str(table[kind])) for kind in kinds if kind in table)
     if table.get("home") is True:
         yield "home", ""
 
@@ -112,13 +116,13 @@ class ApprovalStore:
             stored = self._folder(data).setdefault("rules", [])
             stored += [rule for rule in rules if rule not in stored]
 
-    def trusts_servers(self, digest: str) -> bool:
-        return self._folder(self._read()).get("servers") == digest
+    def trusts(self, kind: Literal["servers", "skills"], digest: str) -> bool:
+        return self._folder(self._read()).get(kind) == digest
 
-    def trust_servers(self, digest: str) -> None:
-        """Allow the project's servers with this digest to be started; raises OSError."""
+    def trust(self, kind: Literal["servers", "skills"], digest: str) -> None:
+        """Trust the project's servers or skills with this digest; raises OSError."""
         with self._changed() as data:
-            self._folder(data)["servers"] = digest
+            self._folder(data)[kind] = digest
 
     def allows_home(self) -> bool:
         """Return whether the person lets tools change this folder although it holds the home."""
@@ -153,7 +157,7 @@ class ApprovalStore:
                 case "tool":
                     server, _, tool = approval.subject.partition(" · ")
                     table.get("tools", {}).get(server, {}).pop(tool, None)
-                case "servers" | "home":
+                case "servers" | "skills" | "home":
                     table.pop(approval.kind, None)
 
     def _folder(self, data: dict[str, Any]) -> dict[str, Any]:

@@ -90,10 +90,10 @@ def approved_servers(
     ``trust``: the person has just agreed, or to those with this digest. Raises ConfigError."""
     if project is None:
         return []
-    is_trusted = store.trusts_servers(project.digest)
+    is_trusted = store.trusts("servers", project.digest)
     if not is_trusted and (trust is True or (trust and trust == project.digest)):
         try:
-            store.trust_servers(project.digest)
+            store.trust("servers", project.digest)
             is_trusted = True
         except OSError as error:
             raise ConfigError(f"{store.path} cannot be written: {error.strerror}") from error

@@ -19,6 +19,7 @@ from pathlib import Path
 from agent.config.paths import Paths
 from agent.conversation.attachments import format_attachment
 from agent.errors import UserError, user_errors
+from tools.builtin.skills import Skill
 from tools.types import Prompt
 from tui.app_context import AppContext
 from tui.controllers.chat import ChatController
@@ -115,6 +116,17 @@ def _parse(name: str, source: str, text: str, *, own: bool) -> CommandFile:
     description = (fields.get("description") or first_line)[:MAX_SUMMARY_CHARS]
     hint = fields.get("argument-hint", hint)[:MAX_SUMMARY_CHARS]
     return CommandFile(name, source, text, description, hint, own)
+
+
+def skill_commands(skills: Iterable[Skill]) -> list[CommandFile]:
+    """A command for each skill: its instructions are attached to what follows the name."""
+    return [
+        CommandFile(
+            skill.name, str(skill.folder), skill.text, skill.description[:MAX_SUMMARY_CHARS],
+            "[TASK]", own=False,
+        )
+        for skill in skills
+    ]  # fmt: skip
 
 
 def add_custom_commands(

@@ -173,13 +173,21 @@ class Startup:
 
     async def _add_completions(self) -> None:
         from agent.config.paths import user_paths
-        from tui.controllers.prompt_commands import add_custom_commands, read_command_files
+        from tools.builtin.skills import SkillsServer
+        from tui.controllers.prompt_commands import (
+            add_custom_commands,
+            read_command_files,
+            skill_commands,
+        )
         from tui.state.completion import PromptCompleter
         from tui.util.file_index import FileIndex
 
         app = self._app
         root = app.session.launch.root.expanduser()
         files, problems = await asyncio.to_thread(read_command_files, user_paths(), root)
+        config = app.session.runtime.host.server_config("skills")
+        if config is not None and isinstance(config.builtin, SkillsServer):
+            files += skill_commands(config.builtin.skills.values())
         for sentence in [*problems, *add_custom_commands(app.commands, self._chat, files)]:
             app.transcript.add_notice(sentence, error=True)
         app.prompt.set_completer(PromptCompleter(app.commands, FileIndex(app.session.launch.root)))

@@ -66,9 +66,9 @@ def test_trust_counts_for_one_digest_only(tmp_path: Path) -> None:
     changed = make_project(tmp_path, {"a": {"command": "evil"}})
     store = ApprovalStore(None, tmp_path)
     (refused,) = approved_servers(changed, store, trust=original.digest)
-    assert refused.problem is not None and not store.trusts_servers(changed.digest)
+    assert refused.problem is not None and not store.trusts("servers", changed.digest)
     (agreed,) = approved_servers(original, store, trust=original.digest)
-    assert agreed.problem is None and store.trusts_servers(original.digest)
+    assert agreed.problem is None and store.trusts("servers", original.digest)
 
 
 def test_project_servers_start_in_its_folder(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ import pytest
 
 from agent.conversation.attachments import split_attachments
 from tests.support.fake_app import FakeSession, drive_app
+from tools.builtin.skills import Skill, SkillsServer
+from tools.config.servers import ServerConfig
 from tui.controllers.prompt_commands import MAX_FILE_BYTES, CommandFile
 
 
@@ -95,3 +97,24 @@ async def test_unusable_command_files_left_out_with_notice(
         await driver.wait_for(lambda: driver.app.commands.find("mine"))
         command = driver.app.commands.find("mine")
         assert command is not None and command.summary == "mine (your own)"
+
+
+async def test_skill_is_a_command_that_attaches_its_instructions(
+    own_folder: Path, tmp_path: Path
+) -> None:
+    skill = Skill("notes", "Write notes.", tmp_path / "notes", "Be brief: $1", own=True)
+    config = ServerConfig("skills", builtin=SkillsServer([skill]))
+
+    class SkilledSession(FakeSession):
+        async def begin(self) -> None:
+            await super().begin()
+            self.runtime.host.server_config = lambda name: config  # type: ignore[method-assign]
+
+    async with drive_app(SkilledSession(root=tmp_path), size=(100, 30)) as driver:
+        await driver.type_text("/not")
+        await driver.expect_text("/notes", "[TASK]  Write notes.")
+        await driver.pilot.press("ctrl+c")
+        turn = await driver.ask("/notes v2")
+        words, (attachment,) = split_attachments(turn.prompt_text)
+        assert words == "/notes v2"
+        assert (attachment.source, attachment.text) == (str(skill.folder), "Be brief: v2")

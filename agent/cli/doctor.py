@@ -159,7 +159,8 @@ def _files(paths: Paths) -> Iterator[Check]:
             yield name, "ok", str(folder)
         except OSError as error:
             yield name, "WRONG", f"{folder} cannot be written ({error.strerror}); set AGENT_HOME"
-    yield _prefix_cache(paths)
+    if not (problem := _settings_problem(paths)):
+        yield _prefix_cache(paths)
     for path, about in (
         (paths.mcp_json, ""),
         (paths.approvals, " (what runs without asking)"),
@@ -168,7 +169,7 @@ def _files(paths: Paths) -> Iterator[Check]:
         (paths.audit_log, " (every approval decision)"),
         (paths.log_file, ""),
     ):
-        if path == settings_file(paths) and (problem := _settings_problem(paths)):
+        if path == settings_file(paths) and problem:
             yield path.name, "WRONG", problem
         else:
             yield path.name, "ok" if path.exists() else "none", f"{path}{about}"

@@ -143,15 +143,15 @@ class TokenExplorer:
         if index is None or left < 0:
             return None
         views = self._app.transcript.own_turns
-        starts = [view.start for view in views if view.start is not None and view.start <= index]
-        view = next((view for view in views if starts and view.start == starts[-1]), None)
-        if view is None:
+        earlier = [view for view in views if view.start is not None and view.start <= index]
+        if not earlier:
             return None
+        view = earlier[-1]  # one that failed before it began has the start of the next one
         try:
             turn = await open_turn(self._app.session, view.response_id)
         except UserError:
             return None
-        found = turn.locate(index - starts[-1], left)
+        found = turn.locate(index - (view.start or 0), left)
         return None if found is None else (view, turn, *found)
 
     def _require_idle(self) -> None:

@@ -6,7 +6,7 @@ from agent.conversation.attachments import Attachment, format_attachment
 from agent.util.sanitize import sanitize
 
 MAX_HEAD_BYTES, MAX_TAIL_BYTES = 12_000, 12_000
-"""Characters of the beginning and the end of longer output that the model gets."""
+"""Bytes of the beginning and the end of longer output that the model gets."""
 
 
 class ShellRun:

@@ -12,7 +12,7 @@ import os  # noqa: E402
 import sys  # noqa: E402
 from typing import Any  # noqa: E402
 
-from agent.cli.process import require_app_terminal, run_app, run_guarded  # noqa: E402
+from agent.cli.process import run_app, run_guarded  # noqa: E402
 from agent.util import gc_tuning  # noqa: E402
 
 TEXT_OPTIONS = ("--model", "--tools", "--approve", "--system")
@@ -61,7 +61,6 @@ def _run_command() -> None:
 
 
 def _run_app(*, continue_latest: bool = False, **launch: Any) -> None:
-    require_app_terminal()
     from agent.cli.trust import confirm_folder
     from agent.config.launch import LaunchOptions
 

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+from contextlib import suppress
 
 from agent.util.sanitize import echo
 from tools.mcp.login import LoginDialog, LoginError, LoginRequest
@@ -65,11 +66,12 @@ async def read_line() -> str:
     line = bytearray()
     while not line.endswith(b"\n"):
         ready = asyncio.Event()
-        loop.add_reader(file, ready.set)
-        try:
-            await ready.wait()
-        finally:
-            loop.remove_reader(file)
+        with suppress(PermissionError):  # a file, which is always ready
+            loop.add_reader(file, ready.set)
+            try:
+                await ready.wait()
+            finally:
+                loop.remove_reader(file)
         if not (data := os.read(file, 1)):
             if line:
                 break

@@ -37,7 +37,7 @@ from agent.cli.options import (
     flag,
     takes_launch_options,
 )
-from agent.cli.process import require_app_terminal, run_app
+from agent.cli.process import run_app
 from agent.config.launch import LaunchOptions
 from agent.config.paths import user_paths
 from agent.errors import UserError
@@ -258,6 +258,10 @@ def chat(
         "--continue", "-c", help="Continue the latest conversation of this folder."
     ),
     resume: ResumeOption = None,
+    plain: bool = flag(
+        "--plain",
+        help="Talk by lines of text, as for a screen reader; so it is where TERM is dumb.",
+    ),
     serve: bool = flag("--serve", help="Serve /v1/responses from the same process too."),
     host: HostOption = DEFAULT_HOST,
     port: PortOption = DEFAULT_PORT,
@@ -271,7 +275,8 @@ def chat(
     """
     if continue_latest and resume is not None:
         raise UserError("--continue and --resume exclude each other.")
-    require_app_terminal()
+    if plain and serve:
+        raise UserError("--serve needs the app: start agent serve in another terminal.")
     launch = trust.confirm_folder(launch)
     keys, origins = tuple(api_key or ()), tuple(allow_origin or ())
     exposes = launch.tools is not None
@@ -279,6 +284,7 @@ def chat(
     serving = _serving(launch, options) if serve else None
     code = run_app(
         launch,
+        plain=plain,
         continue_latest=continue_latest,
         resume=resume,
         serving=serving,

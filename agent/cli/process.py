@@ -15,6 +15,8 @@ from agent.util import process
 from agent.util.sanitize import echo
 from agent.util.user_files import provide_home
 
+PLAIN_TERMINALS = ("dumb", "unknown")
+"""Values of TERM that say that the terminal cannot move the cursor."""
 MIN_FILES = 24
 """Open files without which nothing here runs; a turn has some 20."""
 
@@ -47,16 +49,21 @@ def run_guarded(command: Callable[[], object]) -> None:
             sys.stdout = sys.stderr = _null_device("w")
 
 
-def require_app_terminal(instead: str = "use agent run here") -> None:
+def require_app_terminal(instead: str) -> None:
     """Raise UserError where the terminal says that it cannot show the app; ``instead``: what can."""
-    if (name := os.environ.get("TERM")) in ("dumb", "unknown"):
+    if (name := os.environ.get("TERM")) in PLAIN_TERMINALS:
         raise UserError(
             f"The app needs a terminal that can move the cursor, and TERM is {name}; {instead}."
         )
 
 
-def run_app(launch: LaunchOptions, **options: Any) -> int:
-    """Run the app with these options of `tui.session.Session` and return its exit code."""
+def run_app(launch: LaunchOptions, *, plain: bool = False, **options: Any) -> int:
+    """Run the app with these options of `tui.session.Session` and return its exit code. ``plain``, or a
+    terminal that cannot show it: `agent.cli.plain_chat`."""
+    if plain or os.environ.get("TERM") in PLAIN_TERMINALS:
+        from agent.cli.plain_chat import main as chat
+
+        return chat(launch, **options)
     from tui.main import main  # no other command imports it
 
     began = time.time()

@@ -371,12 +371,13 @@ def test_app_without_terminal_names_agent_run(home: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("command", [(), ("--effort", "low"), ("chat",)])
-def test_app_dumb_terminal_names_agent_run(
+def test_app_dumb_terminal_chats_by_lines(
     home: Path, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     with start_program(*command, home=home, cwd=tmp_path, env={"TERM": "dumb"}) as terminal:
-        assert terminal.wait_exit() == 2
-    assert b"TERM is dumb; use agent run here." in terminal.painted
+        terminal.wait_for("/help lists the commands")
+        terminal.press("/quit\n")
+        assert terminal.wait_exit() == 0
     assert b"\x1b" not in terminal.painted
 
 

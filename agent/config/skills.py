@@ -31,7 +31,7 @@ def read_skills(paths: Paths, root: Path) -> tuple[list[Skill], list[str]]:
     own = [own_folder(paths)]
     if not os.environ.get("AGENT_HOME"):
         own.append(Path.home() / ".agents" / "skills")
-    sources = [(folder, None) for folder in own]
+    sources: list[tuple[Path, Path | None]] = [(folder, None) for folder in own]
     sources += [(folder / name, folders[0]) for folder in folders[::-1] for name in PROJECT_FOLDERS]
     skills: dict[str, Skill] = {}
     problems = []

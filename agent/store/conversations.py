@@ -406,9 +406,11 @@ class Store:
                 updated = self.system_time(row[0], row[4], "desc")
                 for seconds in (created, updated):
                     datetime.fromtimestamp(seconds)
-                count = self._count(row[0])
-                found = *row[:3], created, updated, *row[5:7], count
-                yield ConversationSummary(*found, folder=str(row[7]))
+                name, title, model, _, _, parent, shared, folder = row
+                times, count = (created, updated), self._count(name)
+                yield ConversationSummary(
+                    name, title, model, *times, parent, shared, count, str(folder)
+                )
 
     def system_time(self, name: str, stamp: float, order: Literal["asc", "desc"]) -> float:
         """A conversation's stamp, or if it is ahead of the system's clock (`StoreClock`), what that

@@ -84,7 +84,8 @@ class ClientCallWriter(CallWriter):
 
     def close(self, arguments: str, complete: bool) -> None:
         """Write the item; ``arguments``: all of them, as valid JSON."""
-        values, names = json.loads(arguments), {"id": self.id, "call_id": new_id("call")}
+        values = json.loads(arguments)
+        names: dict[str, Any] = {"id": self.id, "call_id": new_id("call")}
         item: ev.Item
         match self._kind:
             case "shell":

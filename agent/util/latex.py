@@ -22,7 +22,7 @@ _SCRIPTS = {
         "0123456789+-=()aehijklmnoprstuvx βγρφχ", "₀₁₂₃₄₅₆₇₈₉₊₋₌₍₎ₐₑₕᵢⱼₖₗₘₙₒₚᵣₛₜᵤᵥₓ ᵦᵧᵨᵩᵪ"
     ),
 }
-"""What Unicode has above and below the line."""
+"""The characters that Unicode has above and below the line."""
 _CLOSINGS = {"\\(": "\\)", "\\[": "\\]", "$$": "$$"}
 _SIGN = re.compile(r"\\[A-Za-z{},;:!% ]|(?<!\A)[\^_]|[=<>+]")
 """A sign of a formula; Markdown escapes brackets and other signs, too."""
@@ -30,7 +30,7 @@ _SHORT = re.compile(r"\s*[A-Za-z]\w?\s*")
 """One or two letters, which are a formula in brackets or dollars, but not in square brackets."""
 _NAMES = re.compile(r"\\(?:text|math|operatorname|begin|end)\w*\s*\{[^{}]*\}|\\[A-Za-z]+")
 _WORD = re.compile(r"[A-Za-z]{3}|`|\n\s*\n")
-"""What a formula between single dollars does not have, but for `_NAMES`: ``$HOME and $PATH``."""
+"""Never in a formula between single dollars, but for `_NAMES`: ``$HOME and $PATH``."""
 _LINE_END = re.compile(r"[ \t]*[.,;]?[ \t]*$", re.MULTILINE)
 _SIMPLE = re.compile(r"[^\W_]*[^\w\s]?|\(.*\)|[√∛∜][^\W_]+")
 _PERCENT = re.compile(r"(?<!\\)%")
@@ -161,8 +161,8 @@ def _in_parentheses(text: str) -> str:
 
 
 def read_formulas(parser: MarkdownIt) -> MarkdownIt:
-    """Have the parser read formulas as text, but not in code. What has no sign of a formula is left to
-    it: prices, variables of a shell, escaped brackets."""
+    """Have the parser read formulas as text, but not in code. Prices, variables of a shell and escaped
+    brackets have no sign of a formula: they are left to it."""
     parser.inline.ruler.before("escape", "formula", _read_inline)
     parser.block.ruler.before("fence", "formula", _read_block, {"alt": ["paragraph", "list"]})
     return parser

@@ -69,10 +69,12 @@ def module_arguments(module: str) -> tuple[str, ...]:
 
 def open_in_browser(url: str) -> None:
     def run() -> None:
-        line, null = [sys.executable, "-I", "-m", "webbrowser", url], subprocess.DEVNULL
+        env, null = {**os.environ, "PATH": search_path()}, subprocess.DEVNULL
         with suppress(OSError):
-            env = {**os.environ, "PATH": search_path()}
-            subprocess.run(line, env=env, stdin=null, stdout=null, stderr=null)
+            subprocess.run(
+                [sys.executable, "-I", "-m", "webbrowser", url],
+                env=env, stdin=null, stdout=null, stderr=null,
+            )  # fmt: skip
 
     threading.Thread(target=run, name="browser", daemon=True).start()
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 
 from agent.engine.protocol import Sampling
 from agent.errors import UserError, user_errors
-from tools.types import MODES, Mode
+from tools.types import MODES
 from tui.commands.context import CommandContext
 from tui.screens.dialogs import ChoiceDialog
 from tui.state.command import Command, CompletionItem
@@ -107,9 +107,9 @@ async def mode(app: CommandContext, name: str) -> None:
     chosen = name or names[(names.index(options.mode) + 1) % len(names)]
     if chosen not in names:
         raise UserError(f"/mode takes {', '.join(names)}, not {name}.")
-    app.session.options = replace(options, mode=cast(Mode, chosen))
+    app.session.options = replace(options, mode=chosen)
     app.live.update_status()
-    app.notify(f"Mode {chosen}: {MODES[cast(Mode, chosen)]}.", markup=False)
+    app.notify(f"Mode {chosen}: {MODES[chosen]}.", markup=False)
 
 
 def modes(app: CommandContext, written: str) -> Iterable[CompletionItem]:

@@ -30,11 +30,11 @@ class HistoryScreen(ListScreen[str]):
         """A prompt that was sent again is listed once."""
         super().__init__()
         lists = (history.entries, history.everywhere)
-        self._prompts, self._others = (list(dict.fromkeys(reversed(texts))) for texts in lists)
+        self._prompts, self._other_list = (list(dict.fromkeys(reversed(texts))) for texts in lists)
 
     def action_everywhere(self) -> None:
         """List the prompts of all folders, or again those of this one."""
-        self._prompts, self._others = self._others, self._prompts
+        self._prompts, self._other_list = self._other_list, self._prompts
         self.refresh_rows()
 
     def make_rows(self, search: str) -> Sequence[Option]:

@@ -8,7 +8,7 @@ from rich.cells import cell_len, chop_cells
 from agent.util.sanitize import sanitize
 
 StyledRun = tuple[str, str]
-"""A text and its style: one of ``tui.base_screen.TEXT_STYLES`` or none, and ``INSET`` behind it or not."""
+"""A text and its style: one of ``tui.base_screen.TEXT_STYLES`` or none, with ``INSET`` or without."""
 MAX_FOLDER_CELLS = 30
 INSET = " inset"
 """Suffix of a style, or a style alone: the lines of such text are quoted with a bar on their left."""

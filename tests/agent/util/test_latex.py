@@ -67,7 +67,7 @@ def plain(text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("markdown", "shown"),
+    ("markdown", "rendered"),
     [
         (r"The area is \(\pi r^2\).", "<p>The area is π r².</p>"),
         (r"$E = mc^2$, $n$ and $$x^2$$", "<p>E = mc², n and x²</p>"),
@@ -84,8 +84,8 @@ def plain(text: str) -> str:
         (r"$a < b$ and \(<b>x^2\)", "<p>a &lt; b and &lt;b&gt;x²</p>"),
     ],
 )
-def test_formulas_in_markdown(markdown: str, shown: str) -> None:
-    assert html(markdown) == shown
+def test_formulas_in_markdown(markdown: str, rendered: str) -> None:
+    assert html(markdown) == rendered
 
 
 @pytest.mark.parametrize(

@@ -188,7 +188,9 @@ class BrowserServer(BuiltinServer):
         # A linked address says nothing of the model's, so it may lead anywhere.
         stays = not self._is_linked(url)
         fetched = await fetch(url, GuardedTransport(self.settings.allow_private), stays=stays)
-        isolation = self._isolation or await asyncio.to_thread(sandbox.best_isolation)
+        isolation = self._isolation
+        if isolation is None:
+            isolation = await asyncio.to_thread(sandbox.best_isolation)
         about: dict[str, object] = {"url": fetched.url, "kind": fetched.kind}
         about |= {"charset": fetched.charset, "source": view_source}
         try:

@@ -120,7 +120,7 @@ _add_group(
 )
 _add_group(
     "sessions",
-    help="List, show, replay, rename, delete, fork and export conversations.",
+    help="List, search, show, replay, rename, delete, fork and export conversations.",
     epilog="IDs may be shortened, as the list shows them. Example: agent sessions show 3bc06fe5",
 )
 _add_group(

@@ -4,7 +4,7 @@ import asyncio
 import json
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Literal
@@ -25,7 +25,7 @@ from agent.formats.protocol import Format
 from agent.store.conversations import Store, StoreError, delete_conversation
 from agent.store.export import FORMATS, ExportRecord, local_time, markdown, summary_json
 from agent.store.lookup import SHORT_ID_LENGTH, short_id
-from agent.store.records import title_from
+from agent.store.records import ConversationSummary, title_from
 from agent.util import private_files
 from agent.util.sanitize import echo, sanitize
 from agent.util.user_files import refuse_link
@@ -34,6 +34,8 @@ app = typer.Typer(rich_markup_mode=None)
 
 MAX_COLUMNS = 100
 """Columns that the table of a context takes of a wider terminal."""
+_ALL = flag("--all", "-a", help="Those of all folders, not only of this one.")
+_JSON = flag("--json", help="Print a JSON array, with whole ids.")
 SessionId = Annotated[
     str,
     typer.Argument(
@@ -43,21 +45,38 @@ SessionId = Annotated[
 
 
 @app.command("list", epilog="Example: agent sessions list --all --json | jq -r '.[].id'")
-def list_(
-    everywhere: bool = flag("--all", "-a", help="Those of all folders, not only of this one."),
-    as_json: bool = flag("--json", help="Print a JSON array, with whole ids."),
-) -> None:
+def list_(everywhere: bool = _ALL, as_json: bool = _JSON) -> None:
     """List the conversations of this folder or its repository, the latest first."""
     store = _open_store()
-    summaries = store.summaries(everywhere=everywhere)
+    _print_list(store, store.summaries(everywhere=everywhere), everywhere, as_json)
+
+
+@app.command(epilog="Example: agent sessions search 'connection refused' --all")
+def search(
+    text: str = typer.Argument(metavar="TEXT", help="In a title, a prompt or an answer."),
+    everywhere: bool = _ALL,
+    as_json: bool = _JSON,
+) -> None:
+    """List the conversations that have a text."""
+    if not text.strip():
+        raise UserError("The text to search is empty.")
+    store = _open_store()
+    found = store.search(text)
+    summaries = [each for each in store.summaries(everywhere=everywhere) if each.id in found]
+    _print_list(store, summaries, everywhere, as_json)
+
+
+def _print_list(
+    store: Store, summaries: Sequence[ConversationSummary], everywhere: bool, as_json: bool
+) -> None:
     _report_damage(store)
     if as_json:
         echo(json.dumps([summary_json(summary) for summary in summaries], ensure_ascii=False))
         return
     if not summaries:
         others = 0 if everywhere else len(store.summaries())
-        hint = f"; --all lists {others:,} of others" if others else ""
-        print(f"No conversations in this folder yet{hint}.", file=sys.stderr)
+        hint = f"; --all looks through {others:,} of all folders" if others else ""
+        print(f"No conversations{'' if everywhere else ' in this folder'}{hint}.", file=sys.stderr)
         return
     print(f"{'ID':{SHORT_ID_LENGTH}}  {'WHEN':16}  {'TURNS':>5}  {'MODEL':14}  TITLE")
     for summary in summaries:

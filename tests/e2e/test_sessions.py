@@ -127,7 +127,7 @@ def test_sessions_delete_keeps_branches(
     assert branch["id"] == forked and branch["branch_of"] is None and branch["turns"] == 2
     assert agent("sessions", "delete", forked, "-y").code == 0
     empty = agent("sessions", "list")
-    assert empty.code == 0 and "No conversations in this folder yet" in empty.err
+    assert empty.code == 0 and "No conversations in this folder." in empty.err
 
 
 @pytest.mark.sampled(3)
@@ -181,3 +181,25 @@ def test_sessions_replay_dumb_terminal_names_plain(
 ) -> None:
     ran = agent("sessions", "replay", session["id"], env={"TERM": "dumb"})
     assert ran.code == 2 and "TERM is dumb; add --plain." in ran.err
+
+
+def test_sessions_search_finds_text_in_titles_prompts_and_answers(
+    agent: RunAgent, script: Callable[..., str], tmp_path: Path
+) -> None:
+    engine = ("--engine", script(final("The port is closed.")), "--tools", "none", "-q")
+    (other := tmp_path / "other").mkdir()
+    assert agent("run", "first question", *engine).code == 0
+    assert agent("run", "second question", *engine, cwd=other).code == 0
+    for text, here, everywhere in (
+        ("first", 1, 1),
+        ("port is", 1, 2),
+        ("second", 0, 1),
+        ("zz", 0, 0),
+    ):
+        found = [
+            agent("sessions", "search", text, *more) for more in (["--json"], ["-a", "--json"])
+        ]
+        assert [len(json.loads(done.out)) for done in found] == [here, everywhere], text
+    assert "first question" in agent("sessions", "search", "QUESTION").out
+    assert "2 of all folders" in agent("sessions", "search", "zz").err
+    assert agent("sessions", "search", " ").code == 2

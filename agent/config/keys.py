@@ -60,6 +60,7 @@ _ALIASES = {
 }  # fmt: skip
 _LABELS = {"pageup": "PgUp", "pagedown": "PgDn", "up": "↑", "down": "↓", "left": "←", "right": "→"}
 _FUNCTION_KEY = re.compile(r"f([1-9]|1[0-9]|2[0-4])")
+_SHIFTED = ("shift+enter", "shift+tab")
 _NAMED = re.compile(
     r"[a-z0-9]|up|down|left|right|home|end|pageup|pagedown|insert|delete|enter|space|backspace|underscore"
 )
@@ -101,10 +102,10 @@ def parse_key(text: str) -> str:
     if name in SAME_AS:
         raise KeyNameError(f"terminals send {key_label(name)} as {SAME_AS[name]}")
     function_key = _FUNCTION_KEY.fullmatch(key)
-    known = function_key or _NAMED.fullmatch(key)
+    known = function_key or _NAMED.fullmatch(key) or name in _SHIFTED
     if not known or not {"ctrl", "alt", "shift"}.issuperset(modifiers):
         raise KeyNameError(f'{text.strip()!r} is not a key, such as "f9", "ctrl+g" or "alt+up"')
-    writes = not function_key and key not in ("pageup", "pagedown") and name != "shift+enter"
+    writes = not function_key and key not in ("pageup", "pagedown") and name not in _SHIFTED
     if writes and not {"ctrl", "alt"}.intersection(modifiers):
         raise KeyNameError(f"{key_label(name)} is for writing: add ctrl or alt")
     return name

@@ -146,7 +146,7 @@ def test_prefix_cache_is_used_and_cleared(agent: RunAgent, home: Path) -> None:
     assert "are free again" in agent("models", "cache", "--clear").out
     assert not list((home / "cache" / "prefixes").rglob("*.kv"))
     assert cached_tokens() == 0
-    latest = json.loads(agent("sessions", "list", "--json").out)[0]["id"]
+    latest = json.loads(agent("sessions", "list", "--all", "--json").out)[0]["id"]
     assert agent("sessions", "delete", latest, "--yes").code == 0
     assert not list((home / "cache" / "prefixes").rglob("*.kv")), "what was said there is gone"
     assert agent("config", "set", "prefix_cache", "0").code == 0

@@ -30,7 +30,7 @@ def test_conversation_of_the_command_line_continues_over_the_api(
 ) -> None:
     first = agent("run", "What is 12*34?", "-q")
     assert first.code == 0
-    (row,) = json.loads(agent("sessions", "list", "--json").out)
+    (row,) = json.loads(agent("sessions", "list", "--all", "--json").out)
     with serve_program(home, "--model", "tiny") as (url, _):
         client = OpenAI(base_url=url, api_key="x", _strict_response_validation=True)
         assert client.conversations.retrieve(row["id"]).metadata == {}
@@ -48,7 +48,7 @@ def test_conversation_of_the_command_line_continues_over_the_api(
     shown = agent("sessions", "show", row["id"]).out
     for text in ("What is 12*34?", "What is 2+3?", answer.output_text, "What is 4+4?"):
         assert text in shown
-    (row,) = json.loads(agent("sessions", "list", "--json").out)
+    (row,) = json.loads(agent("sessions", "list", "--all", "--json").out)
     assert row["turns"] == 3
 
 
@@ -84,7 +84,7 @@ def test_conversation_of_the_api_continues_on_the_command_line(agent: RunAgent, 
     assert "It is 25." in shown and "What is 12*34?" in shown and "What is 2+3?" not in shown
     (row,) = [
         row
-        for row in json.loads(agent("sessions", "list", "--json").out)
+        for row in json.loads(agent("sessions", "list", "--all", "--json").out)
         if row["id"] == conversation.id
     ]
     assert row["title"] == "What is 5*5?"

@@ -163,7 +163,9 @@ def test_page_blocks_run(page: str, home: Path, tmp_path: Path) -> None:
     env = {**os.environ, "AGENT_HOME": str(home), "HOME": str(tmp_path), "PATH": path}
     stdout, address, conversation = "", "http://127.0.0.1:8080", ""
     if ANY_CONVERSATION in (ROOT / page).read_text():
-        listed = "agent run -q hello >&2; agent sessions list --json | jq -r '.. | .id? // empty'"
+        listed = (
+            "agent run -q hello >&2; agent sessions list --all --json | jq -r '.. | .id? // empty'"
+        )
         command = ["bash", "-c", listed]
         conversation = subprocess.check_output(command, cwd=folder, env=env, text=True).split()[0]
     with ExitStack() as servers:

@@ -734,7 +734,7 @@ def test_run_start_that_failed_leaves_no_conversation(
     failures = ((broken, 1), (missing, 2), (("--model", "nosuch"), 2), (required, 3), (too_long, 2))
     for options, code in failures:
         assert agent("run", "go", *options).code == code, options
-    assert json.loads(agent("sessions", "list", "--json").out) == []
+    assert json.loads(agent("sessions", "list", "--all", "--json").out) == []
     ran = agent("run", "again", "--continue", "--engine", script(DONE))
     assert ran.code == 2 and "no conversation to continue" in ran.err
 
@@ -745,10 +745,10 @@ def test_run_start_that_failed_leaves_conversation_unchanged(
     (tmp_path / "no.gguf").write_text("text")
     for prompt in ("first", "second"):
         assert agent("run", prompt, "--engine", script(DONE)).code == 0
-    before = json.loads(agent("sessions", "list", "--json").out)
+    before = json.loads(agent("sessions", "list", "--all", "--json").out)
     older = ("--resume", before[1]["id"])
     assert agent("run", "more", *older, "--model", str(tmp_path / "no.gguf")).code == 1
-    after = json.loads(agent("sessions", "list", "--json").out)
+    after = json.loads(agent("sessions", "list", "--all", "--json").out)
     assert [(row["title"], row["turns"]) for row in after] == [("second", 1), ("first", 1)]
 
 

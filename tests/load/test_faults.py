@@ -123,7 +123,7 @@ def test_run_disk_fills_up_answers_with_warning(tmp_path: Path, script: Script) 
             count=$(($(df --output=avail $AGENT_HOME | tail -1) - 100)) 2>/dev/null
         {AGENT_COMMAND} run second --tools none --no-loop-guard --engine {long} | tail -c 12
         rm $AGENT_HOME/fill
-        {AGENT_COMMAND} sessions list --json | tr -d '\\n'""",
+        {AGENT_COMMAND} sessions list --all --json | tr -d '\\n'""",
     )[-3:]
     assert answer.strip() == "and more."
     assert warning == "agent: this conversation is not stored: database or disk is full."
@@ -161,7 +161,7 @@ def test_run_command_fills_disk_this_turn_and_next_ones_stored(
             {AGENT_COMMAND} run --continue more --tools none --engine {engine} >/dev/null
         done
         df --output=avail $AGENT_HOME | tail -1
-        {AGENT_COMMAND} sessions list --json | tr -d '\\n'; echo
+        {AGENT_COMMAND} sessions list --all --json | tr -d '\\n'; echo
         find $AGENT_HOME -name fill -delete
         {AGENT_COMMAND} run fourth --tools none --engine {engine} >/dev/null 2>&1
         stat -c %b $AGENT_HOME/state/store.sqlite-reserve""",

@@ -297,7 +297,7 @@ class CommandMonkey:
             stdin=subprocess.DEVNULL,
         )
         listed = subprocess.run(
-            [*forks.relay(), "sessions", "list", "--json"],
+            [*forks.relay(), "sessions", "list", "--all", "--json"],
             env=environment, capture_output=True, check=True, stdin=subprocess.DEVNULL,
         )  # fmt: skip
         self._id: str = json.loads(listed.stdout)[0]["id"]

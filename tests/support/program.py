@@ -21,6 +21,7 @@ from agent.tiny import expand, vocabulary
 from tests.support import forks
 from tests.support.waiting import HANG_SECONDS
 from tools.config import servers
+from tools.mcp import start_wait
 
 ROOT = Path(__file__).parents[2]
 PROBE = "probe.json"
@@ -43,8 +44,10 @@ def small_reserve() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def long_startup_limit() -> None:
-    """Let MCP servers start for as long as tests wait for anything."""
+    """Let MCP servers start for as long as tests wait for anything, and rest meanwhile for longer than
+    a machine with more to do than it can lets them, or this process that they wait for."""
     servers.STARTUP_SECONDS = HANG_SECONDS
+    start_wait.MAX_IDLE_SECONDS, start_wait.MAX_UNPRODUCTIVE_SECONDS = 5.0, 20.0
 
 
 @pytest.fixture(scope="session")

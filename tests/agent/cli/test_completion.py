@@ -56,7 +56,7 @@ def test_bash_completes_commands_options_and_values(complete: Complete) -> None:
 
 
 def test_bash_completes_options_of_app_without_command(complete: Complete) -> None:
-    assert complete("agent", "--mod") == ["--model"]
+    assert sorted(complete("agent", "--mode")) == ["--mode", "--model"]
     assert complete("agent", "-c", "--tools", "py") == ["python"]
     assert complete("agent", "--ver") == ["--version"]
 
@@ -124,7 +124,7 @@ def test_run_continue_has_short_option(agent: RunAgent, script: Callable[..., st
 def test_app_end_says_how_to_resume(
     home: Path, tmp_path: Path, agent: RunAgent, command: tuple[str, ...]
 ) -> None:
-    with start_program(*command, "--model", "tiny", home=home, cwd=tmp_path) as terminal:
+    with start_program(*command, "--model", "tiny", home=home, cwd=tmp_path / "work") as terminal:
         terminal.wait_for("○ ready")
         terminal.press("hello\r")
         terminal.wait_for(lambda text: "❯ hello" in text and "○ ready" in text)
@@ -141,7 +141,9 @@ def test_app_end_without_turn_says_nothing(
     home: Path, tmp_path: Path, script: Callable[..., str], agent: RunAgent
 ) -> None:
     agent("run", "go", "--engine", script(ANSWER))
-    with start_program("-c", "--engine", script(ANSWER), home=home, cwd=tmp_path) as terminal:
+    with start_program(
+        "-c", "--engine", script(ANSWER), home=home, cwd=tmp_path / "work"
+    ) as terminal:
         terminal.wait_for("○ ready")
         terminal.press(LEAVE)
         assert terminal.wait_exit() == 0

@@ -216,7 +216,7 @@ def test_commands_with_damaged_rows_name_them_and_do_the_rest(
     for prompt in ("first", "second"):
         assert agent("run", prompt, *engine).code == 0
     assert agent("run", "--continue", "more", *engine).code == 0
-    rows = json.loads(agent("sessions", "list", "--json").out)
+    rows = json.loads(agent("sessions", "list", "--all", "--json").out)
     second, first = rows[0]["id"], rows[1]["id"]
     with sqlite3.connect(home / "state" / "store.sqlite") as db:
         db.execute("update conversations set title = x'1b5d00' where id = ?", (first,))
@@ -233,10 +233,10 @@ def test_commands_with_damaged_rows_name_them_and_do_the_rest(
         assert "is damaged and left out" in ran.err and "wrong inside" not in ran.err
     continued = agent("run", "--continue", "on", *engine)
     assert continued.out.strip() == "It is so." and second in continued.err
-    (branch, *_) = json.loads(agent("sessions", "list", "--json").out)
+    (branch, *_) = json.loads(agent("sessions", "list", "--all", "--json").out)
     assert branch["branch_of"] == second
     assert agent("sessions", "show", first).code == 2
     assert agent("sessions", "delete", "--yes", first, second).code == 0
-    assert [row["id"] for row in json.loads(agent("sessions", "list", "--json").out)] == [
+    assert [row["id"] for row in json.loads(agent("sessions", "list", "--all", "--json").out)] == [
         branch["id"]
     ]

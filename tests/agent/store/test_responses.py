@@ -322,7 +322,7 @@ async def test_conversation_begun_over_http_goes_on_in_a_command(
     home = {"AGENT_HOME": str(tmp_path / "home")}
     ran = agent("run", "--resume", first["id"], *options, "And now?", env=home)
     assert ran.code == 0, ran.err
-    listed = json.loads(agent("sessions", "list", "--json", env=home).out)
+    listed = json.loads(agent("sessions", "list", "--all", "--json", env=home).out)
     assert [(one["title"], one["turns"]) for one in listed] == [("Oslo?", 2)]
     served = await serve(final("Over HTTP again."))
     second = check(await served.stream(input="Bye.", previous_response_id=first["id"]))

@@ -65,7 +65,8 @@ async def test_always_approval_is_remembered(
     assert (resolved["decision"], resolved["by"]) == ("approved", "person")
     assert resolved["scope"] == "always"
     headless = await run_turn(await make_runtime(lines, tools="plain", **user_servers))
-    assert check(headless)["output"][0]["output"] == "hi", "also in a later process"
+    later = check(headless)["output"][0]
+    assert later["output"] == "hi", later["error"]  # in a later process too
 
 
 async def test_refusal_reason_reaches_model(
@@ -120,7 +121,8 @@ async def test_elicitation_emits_request_and_resolution(
         return ElicitationResult("accept", {"name": "Ada"})
 
     events = await run_turn(runtime, answerer=ada)
-    assert check(events)["output"][0]["output"] == "accept Ada"
+    item = check(events)["output"][0]
+    assert item["output"] == "accept Ada", item["error"]
     (request,) = events_of_type(events, "agent.elicitation.requested")
     assert (request["server"], request["message"]) == ("plain", "Who are you?")
     assert request["requested_schema"]["required"] == ["name"]

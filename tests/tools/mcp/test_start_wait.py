@@ -4,9 +4,17 @@ from collections.abc import Callable
 
 import pytest
 
+from tools.mcp import start_wait
 from tools.mcp.start_wait import StartActivity, StartWait
 
 STEP_SECONDS = 0.2
+
+
+@pytest.fixture(autouse=True)
+def own_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set the limits that the program has; in other tests they are longer."""
+    monkeypatch.setattr(start_wait, "MAX_IDLE_SECONDS", 1.0)
+    monkeypatch.setattr(start_wait, "MAX_UNPRODUCTIVE_SECONDS", 5.0)
 
 
 def seconds_waited(activity: Callable[[int], StartActivity]) -> float:

@@ -240,7 +240,9 @@ def test_terminal_gone_exits_in_order_without_traceback(
         assert terminal.process.wait(HANG_SECONDS) == 128 + signal.SIGHUP
     log = home / "state" / "agent.log"
     assert not log.exists() or "Traceback" not in log.read_text()
-    shown = agent("sessions", "show", json.loads(agent("sessions", "list", "--json").out)[0]["id"])
+    shown = agent(
+        "sessions", "show", json.loads(agent("sessions", "list", "--all", "--json").out)[0]["id"]
+    )
     assert "word word" in shown.out and "process ended" not in shown.out, "it is stored as it ended"
 
 
@@ -357,7 +359,7 @@ def test_app_start_that_failed_leaves_no_conversation(
         terminal.wait_for(lambda text: "not a GGUF file" in text.partition("❯ hello")[2])
         terminal.press(LEAVE)
         terminal.wait_exit()
-    assert json.loads(agent("sessions", "list", "--json").out) == []
+    assert json.loads(agent("sessions", "list", "--all", "--json").out) == []
 
 
 def test_app_without_terminal_names_agent_run(home: Path, tmp_path: Path) -> None:
@@ -441,7 +443,7 @@ def test_app_names_results_and_errors_hold_no_sequences(
     if "LATEST" in words:
         agent("run", "hi", "--engine", engine)
         words = words.replace(
-            "LATEST", json.loads(agent("sessions", "list", "--json").out)[0]["id"]
+            "LATEST", json.loads(agent("sessions", "list", "--all", "--json").out)[0]["id"]
         )
     call = [word.replace("ENGINE", engine) for word in words.split(" ", 4)] if words else []
     with start_program(*call, home=home, cwd=cloned, columns=1000, env=lent) as terminal:

@@ -23,6 +23,8 @@ MIN_FREE_BYTES = 64 << 20
 """Free disk space that a call must leave, in addition to half of the space that was free."""
 MAX_CLOCK_WAITS = 20
 """Milliseconds that a call waits until its files are newer than those of the one before."""
+SPARE_TASKS = 4096
+"""Threads that the user's processes may start in all after the worker, if the user is not root."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +117,11 @@ class WorkerWatch:
 
     def _clock_ns(self) -> int:
         """Return the time by the clock of the folder's files, which ticks every few milliseconds."""
-        with contextlib.suppress(OSError):
+        try:
             os.utime(self._folder)
             return self._folder.stat().st_ctime_ns
-        return sys.maxsize  # nothing counts as new
+        except OSError:
+            return sys.maxsize  # nothing counts as new
 
 
 def _confined_pid(pid: int) -> int:
@@ -137,18 +140,21 @@ def _limit_tasks(pid: int) -> None:
         return
     import resource
 
-    from tools.sandbox.supervise import SPARE_TASKS, running_tasks
-
-    limit = running_tasks() + SPARE_TASKS
+    limit = SPARE_TASKS
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            if process.stat().st_uid == os.getuid():
+                limit += _thread_count(process)
     with contextlib.suppress(OSError, ValueError):  # a lower one is set
         resource.prlimit(pid, resource.RLIMIT_NPROC, (limit, limit))
 
 
 def _thread_count(process: Path) -> int:
     """Return the number of threads, which the links of a folder of /proc count; 0: it has ended."""
-    with contextlib.suppress(OSError):
+    try:
         return (process / "task").stat().st_nlink - 2
-    return 0
+    except OSError:
+        return 0
 
 
 def _removed_file_bytes(pid: int) -> int | None:
@@ -169,7 +175,8 @@ def _removed_file_bytes(pid: int) -> int | None:
 
 def _free_bytes(folder: Path) -> int:
     """Return what an ordinary user may still write on a folder's file system; 0: unknown."""
-    with contextlib.suppress(OSError):
+    try:
         status = os.statvfs(folder)
-        return status.f_bavail * status.f_frsize
-    return 0
+    except OSError:
+        return 0
+    return status.f_bavail * status.f_frsize

@@ -1,4 +1,5 @@
-"""One conversation's Python: starts, feeds, interrupts and kills a worker process, and replaces it."""
+"""One conversation's Python: starts a worker process when it is needed, sends it code, receives output,
+interrupts and kills it, and replaces a dead one."""
 
 import asyncio
 import contextlib
@@ -24,24 +25,27 @@ from tools.sandbox.isolation import Isolation
 log = logging.getLogger(__name__)
 
 WORKER_SCRIPT = Path(__file__).with_name("worker.py")
-START_TIMEOUT_SECONDS, PIPE_BUFFER_BYTES = 20.0, 1 << 16
+START_TIMEOUT_SECONDS = 20.0
 END_SECONDS = 1.0
 """Time that the pipes of a killed worker have to be read to their end."""
 MAX_RUN_CHARS, MAX_RUN_FRAMES = 2_000_000, 10_000
 """Bytes that the worker may send in one run: the model's code could write to the pipe itself."""
 MAX_STDERR_BYTES = 64 << 20
 """Bytes that native code may write to stderr in one run; only the end is kept in memory."""
+PIPE_BUFFER_BYTES = 1 << 16
 
 
 class WorkerProcess:
     """One process of ``worker.py``; between runs it is stopped (Linux), so that its threads rest."""
 
-    def __init__(self, process: asyncio.subprocess.Process, limits: CallLimits) -> None:
-        self._process, self._limits = process, limits
+    def __init__(self, limits: CallLimits) -> None:
+        self._limits = limits
         self._watch: WorkerWatch | None = None
+        self._process: asyncio.subprocess.Process | None = None
         self._run_ids = itertools.count(1)
+        self._run_id = 0
         self._output: list[str] = []
-        self._run_id = self._chars = self._frames = self._stderr_bytes = 0
+        self._chars = self._frames = self._stderr_bytes = 0
         self._stderr = bytearray()
         self._done: asyncio.Future[bool] | None = None
         self._readers: list[asyncio.Task[None]] = []
@@ -50,13 +54,24 @@ class WorkerProcess:
         self.offence = ""
         """The violation for which the process was ended, as a predicate."""
 
-    async def start(self, work_folder: Path) -> None:
-        """Wait until the process is ready; raises ToolError."""
-        pid = self._process.pid
-        process_groups.active_groups.add(pid)
+    async def start(self, command: list[str], work_folder: Path) -> None:
+        """Start the process and wait until it is ready; raises ToolError."""
+        self._process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=sandbox.environment(work_folder),
+            cwd=work_folder,
+            start_new_session=True,
+            limit=PIPE_BUFFER_BYTES,
+        )
+        process_groups.active_groups.add(self._process.pid)
         ready = self._done = asyncio.get_running_loop().create_future()
-        readers = self._read_frames(), self._read_stderr()
-        self._readers = [asyncio.create_task(reader) for reader in readers]
+        self._readers = [
+            asyncio.create_task(self._read_frames()),
+            asyncio.create_task(self._read_stderr()),
+        ]
         try:
             async with asyncio.timeout(START_TIMEOUT_SECONDS):
                 await ready
@@ -64,11 +79,14 @@ class WorkerProcess:
             await self.kill()
         if self.dead:
             raise ToolError(f"Python did not start: it {self.death()}")
-        self._watch = await asyncio.to_thread(WorkerWatch, self._limits, work_folder, pid)
+        self._watch = await asyncio.to_thread(
+            WorkerWatch, self._limits, work_folder, self._process.pid
+        )
 
     async def run(self, code: str) -> bool:
         """Run code; return whether it ended without an error, False also if the process died."""
-        assert self._process.stdin is not None and self._watch is not None
+        assert self._process is not None and self._process.stdin is not None
+        assert self._watch is not None
         await asyncio.to_thread(self._watch.begin)
         self._run_id = next(self._run_ids)
         self._output, self._chars, self._frames, self._stderr_bytes = [], 0, 0, 0
@@ -88,15 +106,20 @@ class WorkerProcess:
         finally:
             self._listener = None
             excess.cancel()
+        await self._check_limits(excess)
+        return await done and not self.dead
+
+    async def _check_limits(self, excess: asyncio.Task[str]) -> None:
+        """Kill the worker if it exceeds a limit, or ``excess`` has seen that."""
+        assert self._watch is not None
         reason = excess.result() if excess.done() and not excess.cancelled() else ""
         if reason := reason or await asyncio.to_thread(self._watch.end):
             await self.kill(reason)
             await asyncio.to_thread(self._watch.clean_up)
-        return await done and not self.dead
 
     def interrupt(self) -> None:
         """Raise KeyboardInterrupt in the code that runs."""
-        if self._process.stdin and not self.dead:
+        if self._process and self._process.stdin and not self.dead:
             with contextlib.suppress(OSError):
                 self._process.stdin.write(b'{"interrupt": %d}\n' % self._run_id)
 
@@ -108,7 +131,7 @@ class WorkerProcess:
         """Return how the process ended, as the predicate of a sentence."""
         if self.offence:
             return f"was ended because it {self.offence}"
-        code = self._process.returncode
+        code = self._process.returncode if self._process else None
         lines = bytes(self._stderr).decode(errors="replace").strip().splitlines()
         why = f": {lines[-1]}" if lines else ""
         if code is None or code == -signal.SIGKILL:
@@ -119,6 +142,8 @@ class WorkerProcess:
 
     async def kill(self, offence: str = "") -> None:
         """Kill the process and all it started, and wait for its end; ``offence``: why."""
+        if self._process is None:
+            return
         self._kill_group(offence)
         await asyncio.wait(self._readers, timeout=END_SECONDS)
         for task in self._readers:
@@ -127,6 +152,7 @@ class WorkerProcess:
         self._on_exit()
 
     def _kill_group(self, offence: str) -> None:
+        assert self._process is not None
         self.offence = self.offence or offence
         process_groups.kill(self._process.pid)
 
@@ -137,7 +163,7 @@ class WorkerProcess:
                 os.kill(self._watch.pid, number)
 
     async def _read_frames(self) -> None:
-        assert self._process.stdout is not None
+        assert self._process is not None and self._process.stdout is not None
         stdout, offence = self._process.stdout, ""
         with contextlib.suppress(asyncio.IncompleteReadError):
             while not offence:
@@ -165,9 +191,11 @@ class WorkerProcess:
         return "" if known else "sent a malformed message"
 
     def _take_frame(self, kind: bytes, text: bytes) -> str:
+        """Handle a frame; return what is wrong with it, empty if nothing is."""
         if kind in b"oe":
-            stream = "stdout" if kind == b"o" else "stderr"
-            return self._take_text(stream, text.decode(errors="replace"))
+            return self._take_text(
+                "stdout" if kind == b"o" else "stderr", text.decode(errors="replace")
+            )
         if kind != b"r":
             self._signal(signal.SIGSTOP)
         self._finish(kind != b"-")
@@ -187,11 +215,12 @@ class WorkerProcess:
 
     def _on_exit(self) -> None:
         self.dead = True
-        process_groups.active_groups.discard(self._process.pid)
+        if self._process is not None:
+            process_groups.active_groups.discard(self._process.pid)
         self._finish(False)
 
     async def _read_stderr(self) -> None:
-        assert self._process.stderr is not None
+        assert self._process is not None and self._process.stderr is not None
         while chunk := await self._process.stderr.read(1 << 16):
             self._stderr += chunk
             del self._stderr[:-2000]
@@ -249,7 +278,7 @@ class PythonSession:
                 error += self._drop_dead(worker) if worker.dead else "variables are kept"
                 raise self._failed(worker, error)
         except asyncio.CancelledError:
-            self._end_later(self._stop(worker, run))
+            self._end_later(self._abandon(worker, run))
             raise
         if worker.dead:
             raise self._failed(worker, self._drop_dead(worker))
@@ -268,9 +297,11 @@ class PythonSession:
         if self._idle_timer is not None:
             self._idle_timer.cancel()
         if not self._closed:
-            loop, seconds = asyncio.get_running_loop(), self._limits.idle_seconds
+            call_later = asyncio.get_running_loop().call_later
             # In a context of its own: that of the call would keep its whole turn in memory until then.
-            self._idle_timer = loop.call_later(seconds, self._expire, context=Context())
+            self._idle_timer = call_later(
+                self._limits.idle_seconds, self._expire, context=Context()
+            )
 
     def _expire(self) -> None:
         if not self.busy:  # else its call starts the timer again
@@ -321,27 +352,19 @@ class PythonSession:
         return self._worker
 
     async def _launch(self) -> WorkerProcess:
-        folder, isolation = self.work_folder, (await asyncio.to_thread(self._isolation)).name
-        if self._fresh and folder.exists():
+        isolation = await asyncio.to_thread(self._isolation)
+        if self._fresh and self.work_folder.exists():
             # Made by an earlier process of this program: the conversation was resumed.
             self._note = "[a fresh Python process: earlier variables are lost, files are kept]"
         self._fresh = False
-        private_files.make_folder(folder)
-        command = sandbox.script_command(isolation, WORKER_SCRIPT, folder, self._limits.process)
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=sandbox.environment(folder),
-            cwd=folder,
-            start_new_session=True,
-            limit=PIPE_BUFFER_BYTES,
+        private_files.make_folder(self.work_folder)
+        command = sandbox.script_command(
+            isolation.name, WORKER_SCRIPT, self.work_folder, self._limits.process
         )
-        worker = WorkerProcess(process, self._limits)
+        worker = WorkerProcess(self._limits)
         # A call that is cancelled here leaves no process behind, and no half-started worker.
         try:
-            await worker.start(folder)
+            await worker.start(command, self.work_folder)
         except asyncio.CancelledError:
             self._end_later(worker.kill())
             raise
@@ -356,6 +379,10 @@ class PythonSession:
                 return
         await worker.kill()
         await asyncio.wait([run])
+
+    async def _abandon(self, worker: WorkerProcess, run: asyncio.Task[bool]) -> None:
+        await self._stop(worker, run)
+        worker.take_output()
 
     def _drop_dead(self, worker: WorkerProcess) -> str:
         """Forget a dead worker; return how it ended, for the model."""

@@ -20,7 +20,6 @@ import time
 import traceback
 import warnings
 from collections import deque
-from queue import SimpleQueue
 from types import CodeType, FrameType, TracebackType
 from typing import IO, Any
 
@@ -36,8 +35,8 @@ MAX_HEAD_CHARS, MAX_TAIL_CHARS = 1_500_000, 100_000
 """Beginning and end of one run's output that are sent; what is between is counted and dropped."""
 DATA_FOLDER = "/mnt/data"
 """Where gpt-oss was trained to keep its files."""
-MAX_NAMED_FILES, TRACEBACK_FRAMES = 20, 8
-_NOTEBOOK_LINE = re.compile(r"\s*(?:\w+\s*=\s*)?[!%]")
+MAX_NAMED_FILES = 20
+TRACEBACK_FRAMES = 8
 
 
 class OutputSender:
@@ -48,11 +47,15 @@ class OutputSender:
         self._file = file
         self._lock = threading.RLock()
         self._id: int | None = None
+        self._frames = 0
         self._stream = "stdout"
         self._pending: list[str] = []
+        self._pending_chars = 0
         self._last_flush = 0.0
-        self._frames = self._pending_chars = self._head_room = self._dropped = self._tail_chars = 0
+        self._head_room = 0
+        self._dropped = 0
         self._tail: deque[str] = deque()
+        self._tail_chars = 0
         self._has_output = threading.Event()
         self.column = 0
         """0 if the output so far is empty or ends with a newline, else 1."""
@@ -71,8 +74,8 @@ class OutputSender:
 
     def begin(self, run_id: int) -> None:
         with self._lock:
-            self._id, self._head_room = run_id, MAX_HEAD_CHARS
-            self._dropped = self._frames = self.column = 0
+            self._id, self._head_room, self._dropped, self.column = run_id, MAX_HEAD_CHARS, 0, 0
+            self._frames = 0
 
     def end(self, ok: bool) -> None:
         with self._lock:
@@ -210,15 +213,17 @@ class CodeRunner:
                 return False
         except BaseException as error:
             self.running = False
-            text = _format_error(error)
-            # To code that put the path of DATA_FOLDER together itself.
-            if isinstance(error, OSError) and _below_data_folder(error.filename) is not None:
-                text += f"\n{DATA_FOLDER} is {self._folder} here."
-            self._print("stderr", text)
+            self._print("stderr", _format_error(error) + self._folder_hint(error))
             return False
         finally:
             self.running = False
         return True
+
+    def _folder_hint(self, error: BaseException) -> str:
+        """Say where the files are, to code that put the path of DATA_FOLDER together itself."""
+        if isinstance(error, OSError) and _below_data_folder(error.filename) is not None:
+            return f"\n{DATA_FOLDER} is {self._folder} here."
+        return ""
 
     def _save_figures(self) -> None:
         plots = sys.modules.get("matplotlib.pyplot")
@@ -260,7 +265,8 @@ def _below_data_folder(path: object) -> str | None:
 
 
 def _compile(source: str, name: str, folder: str) -> tuple[CodeType, CodeType | None]:
-    """Compile all but a last expression, and that alone; paths in DATA_FOLDER become ``folder``'s."""
+    """Compile all but a last expression, and that expression by itself, to print its value. Paths in
+    DATA_FOLDER become those in ``folder``."""
     tree = ast.parse(source, name)
     for node in ast.walk(tree) if DATA_FOLDER in source else ():
         if isinstance(node, ast.Constant) and (rest := _below_data_folder(node.value)) is not None:
@@ -270,6 +276,9 @@ def _compile(source: str, name: str, folder: str) -> tuple[CodeType, CodeType | 
         tree.body.pop()
         last = compile(ast.Expression(statement.value), name, "eval")
     return compile(tree, name, "exec"), last
+
+
+_NOTEBOOK_LINE = re.compile(r"\s*(?:\w+\s*=\s*)?[!%]")
 
 
 def _format_error(error: BaseException) -> str:
@@ -295,14 +304,17 @@ def _no_input(prompt: object = "") -> str:
     raise EOFError("input() does not work here: there is no person to type an answer")
 
 
-def read_requests(lines: IO[str], runner: CodeRunner, jobs: SimpleQueue[dict[str, Any]]) -> None:
+def read_requests(
+    lines: IO[str], runner: CodeRunner, jobs: deque[dict[str, Any]], more: Any
+) -> None:
     """Read requests from the parent; in a thread, so that an interrupt is seen during a run."""
     main = threading.main_thread().ident
     assert main is not None
     for line in lines:
         message = json.loads(line)
         if "interrupt" not in message:
-            jobs.put(message)
+            jobs.append(message)
+            more.release()
         elif message["interrupt"] == runner.current:
             # A real signal: it also ends a blocking system call.
             signal.pthread_kill(main, signal.SIGINT)
@@ -316,7 +328,8 @@ def main() -> None:
     lines = os.fdopen(os.dup(0), "r", encoding="utf-8")
     sender = OutputSender(os.fdopen(os.dup(1), "wb", buffering=1 << 17))
     # Output of native code must not reach the protocol.
-    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
     os.dup2(2, 1)
     runner = CodeRunner(sender)
     sys.stdin = io.StringIO()
@@ -324,12 +337,14 @@ def main() -> None:
     warnings.filterwarnings("ignore", message=".*non-interactive")  # plt.show(): see _save_figures
     sys.path.append("")
     sys.set_int_max_str_digits(100_000)
-    jobs: SimpleQueue[dict[str, Any]] = SimpleQueue()
-    threading.Thread(target=read_requests, args=(lines, runner, jobs), daemon=True).start()
+    jobs: deque[dict[str, Any]] = deque()
+    more = threading.Semaphore(0)
+    threading.Thread(target=read_requests, args=(lines, runner, jobs, more), daemon=True).start()
     threading.Thread(target=sender.pump, daemon=True).start()
     sender.send(b"r")
     while True:
-        job = jobs.get()
+        more.acquire()
+        job = jobs.popleft()
         runner.run(job["id"], job["code"])
 
 

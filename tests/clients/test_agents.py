@@ -149,13 +149,15 @@ async def test_agents_sdk_shell_and_patches_of_the_client(
     tools = [ShellTool(executor=execute), ApplyPatchTool(editor=Editor(tmp_path))]
     provider = OpenAIProvider(base_url=url, api_key="none", use_responses=True)
     config = RunConfig(model="default", model_provider=provider, tracing_disabled=True)
-    for run in (Runner.run, Runner.run_streamed):
-        result: Any = run(Agent(name="Coder", tools=tools), "Edit.", run_config=config)
-        if run is Runner.run:
-            result = await result
-        else:
+    agent = Agent(name="Coder", tools=tools)
+    for streams in (False, True):
+        result: Any
+        if streams:
+            result = Runner.run_streamed(agent, "Edit.", run_config=config)
             async for _ in result.stream_events():
                 pass
+        else:
+            result = await Runner.run(agent, "Edit.", run_config=config)
         assert result.final_output == "Done."
         assert (tmp_path / "a.txt").read_text() in ("one\nthree", "one\nthree\n")
         assert kinds(result).count("tool_call_output_item") == 3

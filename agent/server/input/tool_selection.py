@@ -28,7 +28,7 @@ APPLY_PATCH = FunctionTool(
     "apply_patch",
     "Creates, changes or deletes a file. The diff of a new file has all its lines, each after a '+'."
     " That of a change has hunks: '@@', then the lines around the change after a blank, removed ones"
-    " after a '-' and new ones after a '+'.",
+    " after a '-' and new ones after a '+'; that of a deletion is empty.",
     {
         "type": "object",
         "properties": {
@@ -36,7 +36,7 @@ APPLY_PATCH = FunctionTool(
             "path": {"type": "string"},
             "diff": {"type": "string"},
         },
-        "required": ["type", "path"],
+        "required": ["type", "path", "diff"],
     },
     kind="apply_patch",
 )
@@ -301,6 +301,10 @@ def _is_tool(tool: Tool, choice: schemas.ToolChoice, selected: SelectedTools) ->
         case "mcp":
             is_server = tool.server == choice.server_label and tool.server in selected.servers
             return is_server and choice.name in (None, tool.name)
+        case "shell":
+            return tool.server == "shell"
+        case "apply_patch":
+            return (tool.server, tool.name) == ("files", "apply_patch")
         case "code_interpreter":
             return selected.hosted.code_interpreter and tool.server == "code_interpreter"
         case kind:
@@ -390,16 +394,13 @@ def _client_shell(skills: object) -> FunctionTool:
         "Runs commands in a shell, one after the other, and returns what each prints and its exit"
         " code."
     )
-    known = (
-        [skill for skill in skills or () if isinstance(skill, dict)]
-        if isinstance(skills, list)
-        else []
-    )
-    lines = [f"- {s.get('name')} ({s.get('path')}): {s.get('description')}" for s in known]
-    if lines:
-        description += "\nSkills, with instructions in SKILL.md of their folders:\n" + "\n".join(
-            lines
-        )
+    listed = skills if isinstance(skills, list) else []
+    known = [skill for skill in listed if isinstance(skill, dict)]
+    if known:
+        description += "\nSkills, with instructions in SKILL.md of their folders:"
+    for skill in known:
+        name, path, about = (skill.get(key) for key in ("name", "path", "description"))
+        description += f"\n- {name} ({path}): {about}"
     limit = {"type": "integer", "minimum": 1}
     properties = {
         "commands": {"type": "array", "items": {"type": "string"}, "minItems": 1},

@@ -90,6 +90,8 @@ async def test_shell_and_patch_that_are_exposed_run_here(serve: Serve) -> None:
         item = response["output"][0]
         assert (item["type"], item["server_label"]) == ("mcp_call", "shell")
         assert "42" in item["output"]
+        choice = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "shell"}, PATCH]}
+        check(await served.stream(input="x", tools=[tool, PATCH], tool_choice=choice))
     assert "files__apply_patch" in engine_markup(served)
     check(await served.stream(input="x", tools=[LOCAL]))
     assert "type shell = " in engine_markup(served)

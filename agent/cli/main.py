@@ -275,8 +275,6 @@ def chat(
     """
     if continue_latest and resume is not None:
         raise UserError("--continue and --resume exclude each other.")
-    if plain and serve:
-        raise UserError("--serve needs the app: start agent serve in another terminal.")
     launch = trust.confirm_folder(launch)
     keys, origins = tuple(api_key or ()), tuple(allow_origin or ())
     exposes = launch.tools is not None

@@ -37,13 +37,15 @@ SHARED = (
     "ps",
 )
 """The app's commands that need no screen."""
+NEEDS_APP = "--serve needs the app: start agent serve in another terminal."
 MAX_CONVERSATIONS = 20
 """Conversations that ``/resume`` lists."""
 
 
 def main(launch: LaunchOptions, **options: Any) -> int:
     """Talk with these options of `tui.session.Session`; returns the exit code."""
-    options.pop("serving", None)
+    if options.pop("serving", None) is not None:
+        raise UserError(NEEDS_APP)
     try:
         asyncio.run(PlainChat(Session(launch, **options)).run())
     except asyncio.CancelledError:
@@ -135,7 +137,10 @@ class PlainChat:
         once = request is not None and request.rules == []
         keys = "y, n" if once else "y once, s in this session, a always, n"
         while True:
-            answer = (await self._read(f"Run it? ({keys}) ")).strip().lower()[:1]
+            try:
+                answer = (await self._read(f"Run it? ({keys}) ")).strip().lower()[:1]
+            except EOFError:  # nobody answers any more
+                return ANSWERS["n"]
             if answer in ANSWERS and not (once and answer in ("s", "a")):
                 return ANSWERS[answer]
 

@@ -51,6 +51,8 @@ def test_plain_chat_asks_before_a_call(agent: RunAgent, script: Script, tmp_path
     refused = agent(*options, stdin="go\nwhat\nn\n")
     assert refused.out.count("Run it? (y once, s in this session, a always, n)") == 2
     assert not (tmp_path / "work" / "new.txt").exists()
+    gone = agent(*options, stdin="go\n")
+    assert gone.code == 0 and "refused (person)" in gone.out and "Done." in gone.out
     allowed = agent(*options, stdin="go\ny\n")
     assert "+++ b/new.txt" in allowed.out and "created new.txt" in allowed.out
     assert (tmp_path / "work" / "new.txt").read_text() == "x"

@@ -25,10 +25,15 @@ def confirm_folder(launch: LaunchOptions) -> LaunchOptions:
 
 def confirm_skills(launch: LaunchOptions) -> None:
     """Ask whether the model may read the project's skills, which are instructions."""
-    from agent.config.skills import read_skills, skills_digest
+    from agent.config.text_files import SKILL_FOLDERS, project_folders
 
     if launch.trust_project or launch.tools == "none":
         return
+    folders = project_folders(launch.root)
+    if not any((folder / name).is_dir() for folder in folders for name in SKILL_FOLDERS):
+        return  # the rest of the imports would delay the first paint
+    from agent.config.skills import read_skills, skills_digest
+
     skills = [skill for skill in read_skills(user_paths(), launch.root)[0] if not skill.own]
     if not skills:
         return

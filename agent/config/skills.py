@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from agent.config.paths import Paths
-from agent.config.text_files import UnusableFileError, project_folders, read_clean_text
+from agent.config.text_files import (
+    SKILL_FOLDERS,
+    UnusableFileError,
+    project_folders,
+    read_clean_text,
+)
 from tools.builtin.skills import Skill
 
-PROJECT_FOLDERS = (Path(".agents", "skills"), Path(".claude", "skills"))
 MAX_FILE_BYTES = 64 * 1024
 MAX_SKILLS = 200
 """Skills of one folder that are read."""
@@ -32,7 +36,7 @@ def read_skills(paths: Paths, root: Path) -> tuple[list[Skill], list[str]]:
     if not os.environ.get("AGENT_HOME"):
         own.append(Path.home() / ".agents" / "skills")
     sources: list[tuple[Path, Path | None]] = [(folder, None) for folder in own]
-    sources += [(folder / name, folders[0]) for folder in folders[::-1] for name in PROJECT_FOLDERS]
+    sources += [(folder / name, folders[0]) for folder in folders[::-1] for name in SKILL_FOLDERS]
     skills: dict[str, Skill] = {}
     problems = []
     for folder, inside in sources:

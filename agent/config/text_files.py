@@ -10,6 +10,9 @@ from agent.errors import AgentError
 from agent.util.sanitize import sanitize
 from tools.sanitize import strip_hidden
 
+SKILL_FOLDERS = (Path(".agents", "skills"), Path(".claude", "skills"))
+"""The folders of a project's skills (`agent.config.skills`)."""
+
 
 class UnusableFileError(AgentError):
     """A file that is left out; the message is the predicate of a sentence about it."""

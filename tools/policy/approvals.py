@@ -90,11 +90,18 @@ class Policy:
         conversation has read. May read files."""
         verdict = self._decide(tool, config, arguments, by_name_only)
         builtin = config.builtin
-        is_safe = tool.read_only or (builtin is not None and builtin.is_safe(tool.name))
-        if mode == "plan" and not is_safe and not by_name_only and verdict.decision != "deny":
+        if (
+            mode == "plan"
+            and not (by_name_only or verdict.decision == "deny" or tool.read_only)
+            and not (builtin is not None and builtin.is_safe(tool.name))
+        ):
             return Verdict("deny", PLAN_REASON)
-        is_edit = builtin is not None and tuple(builtin.rule_verbs(tool)) == ("write",)
-        if mode == "accept-edits" and is_edit and verdict.decision == "ask":
+        if (
+            mode == "accept-edits"
+            and verdict.decision == "ask"
+            and builtin is not None
+            and tuple(builtin.rule_verbs(tool)) == ("write",)
+        ):
             return Verdict("allow", "the mode accepts edits")
         if verdict.decision == "deny" or arguments is None or by_name_only:
             return verdict

@@ -139,7 +139,7 @@ class PlainChat:
         while True:
             try:
                 answer = (await self._read(f"Run it? ({keys}) ")).strip().lower()[:1]
-            except EOFError:  # nobody answers any more
+            except EOFError:  # no answer can come
                 return ANSWERS["n"]
             if answer in ANSWERS and not (once and answer in ("s", "a")):
                 return ANSWERS[answer]

@@ -8,9 +8,11 @@ whose events it writes as ``agent run --json-events`` does.
 import asyncio
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,6 +99,13 @@ def answer_turn(runtime: Runtime, count: int, sampling: Sampling) -> AnswerTurn:
     return AnswerTurn(runtime, Conversation("c"), [User(QUESTION)], options)
 
 
+def _exit_if_failed(serving: asyncio.Task[None]) -> None:
+    """End this process where its server cannot run: a request to it would wait for ever."""
+    if not serving.cancelled() and (error := serving.exception()):
+        traceback.print_exception(error)
+        os._exit(1)
+
+
 async def _main(path: Path, threads: ThreadCounts) -> None:
     runtime = FixedThreadsRuntime(path, threads)
     await runtime.start()
@@ -106,6 +115,7 @@ async def _main(path: Path, threads: ThreadCounts) -> None:
     prompt = first.conversation.prompt(first.format) + ANSWER_HEADER
     listener = listen("127.0.0.1", 0, None)
     serving = asyncio.create_task(serve_in(runtime, TurnOptions(), listener, ServerOptions()))
+    serving.add_done_callback(_exit_if_failed)
     print(json.dumps({"port": listener.getsockname()[1], "prompt": prompt}), flush=True)
     renderer = JsonLinesRenderer(sys.stdout)
     while line := await asyncio.to_thread(sys.stdin.readline):

@@ -84,7 +84,7 @@ class AgentBackend:
         return TimedGeneration(first, prefilled, ids)
 
     async def finish_turn(self, ids: list[int]) -> None:
-        self._runtime.prefetch(ids)
+        self._runtime.prefetcher.start(Request(ids, max_tokens=0, background=True))
         await asyncio.sleep(READING_SECONDS)
 
 

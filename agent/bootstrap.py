@@ -127,6 +127,8 @@ def _toolbox_options(
         root=launch.root,
         results_folder=paths.cache / "results",
         work_folder=paths.cache,
+        undo_folder=paths.undo,
+        undo_bytes=settings.undo_bytes,
         server_homes=paths.cache / "mcp",
         allow_unsandboxed=settings.unsandboxed_python,
         browser=settings.browser,

@@ -21,6 +21,8 @@ output_listener: ContextVar[OnOutput | None] = ContextVar("output_listener", def
 
 conversation_id: ContextVar[str] = ContextVar("conversation_id", default="")
 """The conversation that makes the call: servers store variables, pages and changes by it."""
+turn_id: ContextVar[str] = ContextVar("turn_id", default="")
+"""The id of the response whose turn makes the call: changes of files are taken back by it."""
 _JSON_TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
     "string": (str, "a string"),
     "integer": (int, "an integer"),

@@ -12,6 +12,7 @@ from tools.audit import AuditLog
 from tools.builtin.browser.extraction import missing_package
 from tools.builtin.browser.server import BrowserServer
 from tools.builtin.browser.settings import BrowserSettings
+from tools.builtin.files.journal import DEFAULT_UNDO_BYTES
 from tools.builtin.files.server import FilesServer
 from tools.builtin.python.server import PythonServer
 from tools.builtin.shell.server import ShellServer
@@ -61,6 +62,9 @@ class ToolboxOptions:
     results_folder: Path | None = None
     work_folder: Path | None = None
     """The folder of built-in servers; None: a temporary one."""
+    undo_folder: Path | None = None
+    """The folder of what changes of files are taken back with; None: a temporary one."""
+    undo_bytes: int = DEFAULT_UNDO_BYTES
     server_homes: Path | None = None
     """The folder of servers in the sandbox."""
     user_config: Path | None = None
@@ -81,7 +85,12 @@ def build_toolbox(options: ToolboxOptions = ToolboxOptions()) -> Toolbox:
     set_root(folder, *options.other_roots)
     store, audit = ApprovalStore(options.approvals_file, folder), AuditLog(options.audit_file)
     work, own = options.work_folder, [*options.own_folders, *own_paths()]
-    files = FilesServer(options.root, work_folder=work and work / "changes", own_folders=own)
+    files = FilesServer(
+        options.root,
+        undo_folder=options.undo_folder,
+        own_folders=own,
+        undo_bytes=options.undo_bytes,
+    )
     browser = BrowserServer(options.browser, work_folder=work and work / "pages")
     python = PythonServer(
         allow_unsandboxed=options.allow_unsandboxed, work_folder=work and work / "python"

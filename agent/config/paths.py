@@ -55,6 +55,11 @@ class Paths:
         return self.state / "calls.jsonl"
 
     @property
+    def undo(self) -> Path:
+        """What the tools have changed, by root (`tools.builtin.files.journal`)."""
+        return self.state / "undo"
+
+    @property
     def credentials(self) -> Path:
         """OAuth tokens of MCP servers, where the system has no keyring."""
         return self.state / "tokens.json"

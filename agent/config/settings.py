@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tools.builtin.browser.settings import BrowserSettings
     from tools.sandbox.isolation import NetworkAccess
 
+DEFAULT_UNDO_MEGABYTES = 256
+
 
 class Setting(NamedTuple):
     """A setting's values and the texts about it: for the checks, `agent config`, shell completion and
@@ -125,6 +127,12 @@ class Settings:
         "gigabytes of prompts on disk as models have read them; unset: 10 % of what is free",
         "`agent models cache`",
     )
+    undo_megabytes: float | None = _setting(
+        FieldSpec("a number of megabytes", lambda v: is_number(v) and 0 <= v < 1e9),
+        str(DEFAULT_UNDO_MEGABYTES),
+        "how much is kept of each folder to take changes of files back; 0: nothing",
+        "`/undo`",
+    )
     compact: Literal["auto", "off"] | None = _setting(
         _choice("auto", "off"),
         "auto in the app",
@@ -202,6 +210,11 @@ class Settings:
     @property
     def prefix_cache_bytes(self) -> int | None:
         return None if self.prefix_cache is None else int(self.prefix_cache * 1e9)
+
+    @property
+    def undo_bytes(self) -> int:
+        megabytes = DEFAULT_UNDO_MEGABYTES if self.undo_megabytes is None else self.undo_megabytes
+        return int(megabytes * 1e6)
 
 
 SETTINGS: dict[str, Setting] = {

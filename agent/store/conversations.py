@@ -567,8 +567,10 @@ def delete_conversation(store: Store, conversation_id: str) -> None:
     from agent.config.paths import user_paths
     from agent.engine.llama import disk_cache
     from tools.builtin import conversation_folders
+    from tools.builtin.files.journal import forget_conversation
 
     disk_cache.clear(user_paths().prefix_cache)
     # The record goes last: if this is interrupted, it can be deleted again.
     conversation_folders.delete_conversation(user_paths().cache, conversation_id)
+    forget_conversation(user_paths().undo, conversation_id)
     store.delete(conversation_id)

@@ -27,6 +27,7 @@ from agent.turn.response_builder import terminal_event
 from agent.util import process
 from agent.util.ids import new_id
 from tools.builtin_server import conversation_id as current_conversation
+from tools.builtin_server import turn_id as current_turn
 from tools.mcp.host import Host
 from tools.policy.approvals import Policy
 
@@ -140,6 +141,7 @@ class Turn(TurnContext):
 
     async def _run(self) -> None:
         current_conversation.set(self.conversation.id)
+        current_turn.set(self.response.id)
         try:
             await self._emit_header()
             await self._load_model()

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tools.builtin.files import changes
-from tools.builtin.files.changes import UndoJournal
+from tools.builtin.files.changes import FileChange
+from tools.builtin.files.journal import ChangeJournal
 from tools.builtin.files.reading import FileReader
 from tools.builtin.files.root_folder import RootFolder
 from tools.builtin_server import ToolError
@@ -40,13 +41,17 @@ def swapping(first: Path, second: Path) -> Iterator[None]:
             attacker.kill()
 
 
+def make_changes(journal: ChangeJournal, plan: list[FileChange]) -> None:
+    journal.make({change.path: change.after for change in plan}, "test")
+
+
 def swap_attack(root: Path, work: Path, attempts: int) -> tuple[int, int]:
     """Use every tool of the files server on a folder that is exchanged with a link meanwhile.
 
     Returns the number of calls that got what is inside, and of those that the link led astray.
     """
     folder = RootFolder(root)
-    files, journal = FileReader(folder), UndoJournal(work, folder)
+    files, journal = FileReader(folder), ChangeJournal(folder, work)
     new, patch = "*** Add File: d/a/p.txt\n+x", "*** Begin Patch\n{}\n*** End Patch"
 
     def results() -> Iterator[Callable[[], str | None]]:
@@ -54,9 +59,9 @@ def swap_attack(root: Path, work: Path, attempts: int) -> tuple[int, int]:
         yield lambda: files.search("e", "d")
         yield lambda: files.list("d")
         yield lambda: files.glob("d/*")
-        yield lambda: journal.make(changes.plan_write(folder, "d/f.txt", "mine"))
-        yield lambda: journal.make(changes.plan_patch(folder, patch.format(new)))
-        yield lambda: str(journal.undo())
+        yield lambda: make_changes(journal, changes.plan_write(folder, "d/f.txt", "mine"))
+        yield lambda: make_changes(journal, changes.plan_patch(folder, patch.format(new)))
+        yield lambda: str(journal.undo_call(""))
 
     inside = outside = 0
     with swapping(root / "d", root / "link"):

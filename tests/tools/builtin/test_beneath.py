@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.swapping import swap_attack
+from tests.support.swapping import make_changes, swap_attack
 from tools.builtin.files import changes
-from tools.builtin.files.changes import UndoJournal
+from tools.builtin.files.journal import ChangeJournal
 from tools.builtin.files.reading import FileReader
 from tools.builtin.files.root_folder import SEARCH_FLAGS, RootFolder, open_folder
 from tools.builtin_server import ToolError
@@ -62,14 +62,14 @@ def test_open_folder_links_and_parents_refused(root: Path) -> None:
 
 def test_links_inside_root_followed(root: Path, tmp_path: Path) -> None:
     folder = RootFolder(root)
-    files, journal = FileReader(folder), UndoJournal(tmp_path / "work", folder)
+    files, journal = FileReader(folder), ChangeJournal(folder, tmp_path / "work")
     for link in ("absolute", "relative", "link/../root/d"):
         assert files.read(f"{link}/f.txt") == "mine"
         assert files.list(link) == "f.txt"
         assert files.search("mine", link) == "d/f.txt:1: mine"
-        journal.make(changes.plan_write(folder, f"{link}/new.txt", "new"))
+        make_changes(journal, changes.plan_write(folder, f"{link}/new.txt", "new"))
         assert (root / "d" / "new.txt").read_text() == "new"
-        journal.undo()
+        journal.undo_call("")
         assert not (root / "d" / "new.txt").exists()
     assert files.list() == ".git/\nabsolute/\nd/\nlink\nrelative/"
     assert files.glob("rel*/*") == "relative/f.txt"
@@ -86,8 +86,8 @@ def test_folder_replaced_by_link_before_open_refused(
     (root / "link").unlink()
     (root / "link").symlink_to(tmp_path / target)
     folder = RootFolder(root)
-    files, journal = FileReader(folder), UndoJournal(tmp_path / "work", folder)
-    journal.make(changes.plan_write(folder, "d/undone.txt", "new"))
+    files, journal = FileReader(folder), ChangeJournal(folder, tmp_path / "work")
+    make_changes(journal, changes.plan_write(folder, "d/undone.txt", "new"))
     real = folder.existing("d/f.txt")
     plans = [
         changes.plan_write(folder, "d/f.txt", "written"),
@@ -101,8 +101,8 @@ def test_folder_replaced_by_link_before_open_refused(
         lambda: list(files._lines(real, "secret", True, named=True)) or folder.open(real),
         lambda: folder.scan(real.parent).__enter__(),
         lambda: folder.entry(real) or folder.open(real),
-        journal.undo,
-        *(lambda plan=plan: journal.make(plan) for plan in plans),  # type: ignore[misc]
+        lambda: journal.undo_call(""),
+        *(lambda plan=plan: make_changes(journal, plan) for plan in plans),  # type: ignore[misc]
     ]
     for use in uses:
         with pytest.raises((ToolError, OSError)):

@@ -4,6 +4,7 @@ import asyncio
 import os
 import stat
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -96,9 +97,9 @@ def test_apply_patch_missing_lines_raises() -> None:
 class Workspace:
     """A folder, and the files server of one conversation below it."""
 
-    def __init__(self, root: Path, work_folder: Path, **settings: int) -> None:
+    def __init__(self, root: Path, undo_folder: Path) -> None:
         self.root = root
-        self.builtin = FilesServer(root, work_folder=work_folder, **settings)
+        self.builtin = FilesServer(root, undo_folder=undo_folder)
 
     def __call__(self, name: str, key: str = "c", **arguments: str) -> str:
         async def within() -> str:
@@ -139,7 +140,7 @@ def test_write_then_undo(files: Workspace) -> None:
     assert a.read_text() == "one\ntwo\n" and stat.S_IMODE(a.stat().st_mode) == 0o640
     assert files.fails("undo") == "nothing to undo in this conversation"
     assert sorted(path.name for path in files.root.iterdir()) == [
-        ".git", "a.txt", "b.bin", "deep", "out", "up",
+        ".git", "a.txt", "b.bin", "out", "up",
     ]  # fmt: skip
 
 
@@ -162,14 +163,12 @@ def test_patch_changes_all_files_or_none(files: Workspace) -> None:
 
 
 def test_patch_disk_full_restores_files(files: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    replace_file = changes._replace_file
-
-    def full(root: RootFolder, path: Path, data: bytes | None) -> None:
-        if path.name == "second.txt" and data is not None:
+    def full(descriptor: int) -> None:
+        if next(written) == 1:
             raise OSError(28, "No space left on device")
-        replace_file(root, path, data)
 
-    monkeypatch.setattr(changes, "_replace_file", full)
+    written = count()
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(ToolError, match="no space left on device"):
         files.patch("*** Add File: first.txt", "+1", "*** Add File: second.txt", "+2")
     assert not (files.root / "first.txt").exists()
@@ -183,15 +182,6 @@ def test_undo_refuses_files_changed_since(files: Workspace) -> None:
     (files.root / "a.txt").write_text("somebody's\n")
     assert "was changed since by someone else" in files.fails("undo")
     assert (files.root / "a.txt").read_text() == "somebody's\n"
-
-
-def test_undo_steps_are_bounded(files: Workspace, tmp_path: Path) -> None:
-    files = Workspace(files.root, tmp_path / "work", max_undo_steps=2)
-    for number in range(4):
-        files("write", path="a.txt", content=f"{number}")
-    assert [files("undo"), files("undo")] == ["changed a.txt"] * 2
-    assert (files.root / "a.txt").read_text() == "1"
-    assert "nothing to undo" in files.fails("undo")
 
 
 @pytest.mark.parametrize(

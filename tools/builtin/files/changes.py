@@ -1,25 +1,16 @@
-"""Plans changes of files, shows them as a diff, makes all or none of them, and undoes them."""
+"""Plans changes of files, and shows them as a diff."""
 
 import contextlib
 import difflib
-import hashlib
 import itertools
-import json
-import os
-import secrets
-import shutil
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.util import private_files
 from tools.builtin.files import patch
 from tools.builtin.files.root_folder import RootFolder
 from tools.builtin_server import ToolError
 
 MAX_DIFF_LINES = 400
-MAX_UNDO_STEPS = 50
-"""Number of changes of a conversation that can be undone, one after the other."""
 _REPOSITORY_NAMES = ("HEAD", "objects", "refs", "commondir")
 
 
@@ -130,105 +121,3 @@ def summary(root: RootFolder, changes: list[FileChange]) -> str:
         verb = "deleted" if change.after is None else verb
         lines.append(f"{verb} {root.name(change.path)}")
     return "\n".join(lines)
-
-
-class UndoJournal:
-    """Makes the changes of one conversation and stores what undoes them: a numbered folder for each,
-    with ``files.json`` (paths, digests of the new contents) and former contents ``0``, ``1``, …"""
-
-    def __init__(self, folder: Path, root: RootFolder, *, max_steps: int = MAX_UNDO_STEPS) -> None:
-        self._folder, self._root, self._max_steps = folder, root, max_steps
-
-    def make(self, changes: list[FileChange]) -> None:
-        """Make all changes or none, after storing how to undo them. Raises OSError, ToolError."""
-        self._store(changes)
-        done: list[FileChange] = []
-        try:
-            for change in changes:
-                _replace_file(self._root, change.path, change.after)
-                done.append(change)
-        except (OSError, ToolError):
-            for change in reversed(done):
-                with contextlib.suppress(OSError, ToolError):
-                    _replace_file(self._root, change.path, change.before)
-            shutil.rmtree(self._entries()[-1])
-            raise
-
-    def plan_undo(self) -> list[FileChange]:
-        """Plan to undo the last change; raises ToolError if a file was changed since."""
-        entries = self._entries()
-        if not entries:
-            raise ToolError("nothing to undo in this conversation")
-        reverse = []
-        for number, record in enumerate(json.loads((entries[-1] / "files.json").read_text())):
-            # As it was when the change was made: a folder on it may be a link since.
-            path = Path(record["path"])
-            if not path.is_relative_to(self._root.path):
-                raise ToolError(f"outside the root folder: {path}")
-            saved = entries[-1] / str(number)
-            now = None
-            if self._root.entry(path) is not None:
-                with self._root.open(path) as file:
-                    now = file.read()
-            if _digest(now) != record["after"]:
-                raise ToolError(f"not undone: {path} was changed since by someone else")
-            reverse.append(FileChange(path, now, saved.read_bytes() if saved.exists() else None))
-        return reverse
-
-    def undo(self) -> list[FileChange]:
-        changes = self.plan_undo()
-        for change in changes:
-            _replace_file(self._root, change.path, change.after)
-        shutil.rmtree(self._entries()[-1])
-        return changes
-
-    def _store(self, changes: list[FileChange]) -> None:
-        entries = self._entries()
-        private_files.make_folder(self._folder)
-        # One that was only half made, when the program was killed, has its number all the same.
-        numbers = [int(path.name) for path in self._folder.iterdir() if path.name.isdecimal()]
-        folder = self._folder / str(max(numbers, default=-1) + 1)
-        folder.mkdir(mode=0o700)
-        records = [{"path": str(c.path), "after": _digest(c.after)} for c in changes]
-        try:
-            for number, change in enumerate(changes):
-                if change.before is not None:
-                    (folder / str(number)).write_bytes(change.before)
-            (folder / "files.json").write_text(json.dumps(records))
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-        for old in entries[: max(0, len(entries) + 1 - self._max_steps)]:
-            shutil.rmtree(old, ignore_errors=True)
-
-    def _entries(self) -> list[Path]:
-        complete = (file.parent for file in self._folder.glob("*/files.json"))
-        return sorted(complete, key=lambda path: int(path.name))
-
-
-def _digest(data: bytes | None) -> str | None:
-    return None if data is None else hashlib.sha256(data).hexdigest()
-
-
-def _replace_file(root: RootFolder, path: Path, data: bytes | None) -> None:
-    """Write a file atomically, or delete it if there is no data. Raises OSError, ToolError."""
-    if data is None:
-        with contextlib.suppress(FileNotFoundError), root.parent(path) as (folder, name):
-            os.unlink(name, dir_fd=folder)
-        return
-    before = root.entry(path)
-    with root.parent(path, make=True) as (folder, name):
-        temporary = f".{name[:50]}.{secrets.token_hex(4)}"
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=folder)
-        try:
-            with os.fdopen(fd, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(fd)
-                if before is not None and stat.S_ISREG(before.st_mode):
-                    os.fchmod(fd, stat.S_IMODE(before.st_mode))
-            os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary, dir_fd=folder)
-            raise

@@ -71,6 +71,12 @@ class RootFolder:
             raise ToolError(f"files with keys are neither read nor changed: {path}")
         return real
 
+    def private_paths(self) -> set[str]:
+        """Return the names below the root of what holds keys, or is this program's own."""
+        own = (Path(os.path.realpath(folder)) for folder in self._own_folders)
+        below = (path for path in (*self._keys, *own) if path.is_relative_to(self.path))
+        return set(map(self.name, below))
+
     def writable(self, path: str) -> Path:
         """Return the real path of a file to make or change; raises ToolError if that is not allowed."""
         real = self.real(path.strip())

@@ -2,15 +2,14 @@
 
 import asyncio
 import os
-import threading
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 from tools import builtin_server
-from tools.builtin.conversation_folders import ConversationFolders
 from tools.builtin.files import changes
-from tools.builtin.files.changes import MAX_UNDO_STEPS, FileChange, UndoJournal
+from tools.builtin.files.changes import FileChange
+from tools.builtin.files.journal import DEFAULT_UNDO_BYTES, ChangeJournal
 from tools.builtin.files.reading import FileReader, SearchCancellation
 from tools.builtin.files.root_folder import RootFolder
 from tools.builtin_server import ExtraPermission
@@ -31,7 +30,7 @@ def _tool(name: str, description: str, required: list[str], **properties: str) -
 
 
 class FilesServer(builtin_server.BuiltinServer):
-    """The server ``files``. It can undo what it changed, step by step in each conversation."""
+    """The server ``files``. It can undo what it changed, call by call in each conversation."""
 
     name = "files"
     alias = "files"
@@ -55,16 +54,14 @@ class FilesServer(builtin_server.BuiltinServer):
         self,
         root: Path | None = None,
         *,
-        work_folder: Path | None = None,
+        undo_folder: Path | None = None,
         own_folders: Sequence[Path] = (),
-        max_undo_steps: int = MAX_UNDO_STEPS,
+        undo_bytes: int = DEFAULT_UNDO_BYTES,
     ) -> None:
-        """``work_folder``: for former contents (None: a temporary one). ``own_folders``: unchanged."""
+        """``undo_folder``: of journals (None: a temporary one). ``own_folders``: unchanged."""
         self.root = RootFolder(root or Path.cwd(), own_folders=own_folders)
         self._reader = FileReader(self.root)
-        self._max_undo_steps = max_undo_steps
-        self._folders = ConversationFolders(work_folder)
-        self._change_lock = threading.Lock()
+        self.journal = ChangeJournal(self.root, undo_folder, undo_bytes)
         self.named_files: Callable[[], NamedFiles] = NamedFiles
         """Files each change of which needs a permission of its own."""
         self.on_change: Callable[[str, dict[str, Any], list[FileChange]], None] | None = None
@@ -143,22 +140,26 @@ class FilesServer(builtin_server.BuiltinServer):
             case "apply_patch":
                 plan = changes.plan_patch(self.root, arguments["input"])
             case _:
-                return self._journal().plan_undo()
+                return self._plan_undo()
         changes.refuse_repositories(self.root, plan)
         return plan
 
+    def _plan_undo(self) -> list[FileChange]:
+        conversation, content = builtin_server.conversation_id.get(), self.journal.content
+        step = self.journal.undo_call(conversation, dry_run=True)
+        return [
+            FileChange(self.root.path / each.path, content(each.after), content(each.before))
+            for each in step.changes
+            if "folder" not in {state.kind for state in (each.before, each.after) if state}
+        ]
+
     def _change(self, name: str, arguments: dict[str, Any]) -> str:
-        with self._change_lock:
+        with self.journal.lock:
+            plan = self.plan(name, arguments)
             if name == "undo":
-                plan = self._journal().undo()
+                self.journal.undo_call(builtin_server.conversation_id.get())
             else:
-                plan = self.plan(name, arguments)
-                self._journal().make(plan)
+                self.journal.make({change.path: change.after for change in plan}, name)
             if self.on_change is not None:
                 self.on_change(name, arguments, plan)
             return changes.summary(self.root, plan)
-
-    def _journal(self) -> UndoJournal:
-        folder = self._folders.find(builtin_server.conversation_id.get())
-        self._folders.prune([folder])
-        return UndoJournal(folder, self.root, max_steps=self._max_undo_steps)

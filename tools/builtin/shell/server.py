@@ -245,9 +245,9 @@ class ShellServer(builtin_server.BuiltinServer):
         changes_git = arguments.get("changes_git") is True
         if is_background and changes_git:
             raise ToolError("a command in the background cannot have changes_git")
-        guard = await asyncio.to_thread(self.guard.begin, changes_git=changes_git)
+        guard, step = await asyncio.to_thread(self._begin, words, changes_git)
         if is_background:
-            return await self._start_background(folder, guard, network, arguments)
+            return await self._start_background(folder, guard, network, arguments, step)
         output, ended = CommandOutput(builtin_server.output_listener.get()), ""
         command = self._new_command(words, output.add)
         try:
@@ -261,7 +261,7 @@ class ShellServer(builtin_server.BuiltinServer):
         finally:
             if not ended:
                 await asyncio.shield(command.end())
-            await asyncio.shield(asyncio.to_thread(guard.end))
+            await asyncio.shield(asyncio.to_thread(self._end, guard, step))
             details = {"changes": guard.changes, "notes": guard.notes}
             self.audit.record(self.name, name, json.dumps(arguments), **details)
             if not ended:  # interrupted: there will not be a result that could name it
@@ -271,6 +271,19 @@ class ShellServer(builtin_server.BuiltinServer):
         if not is_done:
             raise ToolError(ended, output.text(), structured)
         return StructuredText(f"{output.text()}{ended}", structured)
+
+    def _begin(self, words: Sequence[str], changes_git: bool) -> tuple[CommandGuard, int | None]:
+        """Look at the root before a command. Raises ToolError."""
+        guard, journal = self.guard.begin(changes_git=changes_git), self.files.journal
+        try:
+            return guard, journal.begin(self.name, display_line(list(words)))
+        except OSError:  # as on a full disk: a command runs all the same
+            return guard, None
+
+    def _end(self, guard: CommandGuard, step: int | None) -> None:
+        guard.end()
+        with contextlib.suppress(OSError):
+            self.files.journal.end(step)
 
     def _new_command(self, words: Sequence[str], on_output: OnOutput) -> SandboxedCommand:
         return SandboxedCommand(words, on_output, lambda contact: self.note_contact(contact, words))
@@ -288,8 +301,9 @@ class ShellServer(builtin_server.BuiltinServer):
     # --- in the background ---
 
     async def _start_background(
-        self, folder: Path, guard: CommandGuard, network: NetworkAccess, arguments: dict[str, Any]
-    ) -> StructuredText:
+        self, folder: Path, guard: CommandGuard, network: NetworkAccess, arguments: dict[str, Any],
+        step: int | None,
+    ) -> StructuredText:  # fmt: skip
         words = arguments["cmd"]
         conversation = builtin_server.conversation_id.get()
         entry = self.background.reserve(conversation, display_line(words), network)
@@ -300,11 +314,12 @@ class ShellServer(builtin_server.BuiltinServer):
         except BaseException:
             self.background.drop(entry)
             await asyncio.shield(command.end())
+            await asyncio.to_thread(self._end, guard, step)
             raise
         entry.command = command
 
         async def clean_up() -> str:
-            await asyncio.to_thread(guard.end)
+            await asyncio.to_thread(self._end, guard, step)
             self.audit.record(self.name, "exec", json.dumps(arguments), notes=guard.notes)
             return "\n".join(guard.notes)
 

@@ -5,6 +5,7 @@ import random
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -54,9 +55,16 @@ class Project:
         }
 
 
+@pytest.fixture(autouse=True)
+def caller() -> Iterator[None]:
+    tokens = turn_id.set(""), conversation_id.set("conv_1")
+    yield
+    turn_id.reset(tokens[0])
+    conversation_id.reset(tokens[1])
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
-    conversation_id.set("conv_1")
     return Project(tmp_path / "root", tmp_path / "undo")
 
 

@@ -29,10 +29,13 @@ from agent.turn.options import TurnOptions
 from agent.util.sanitize import echo
 from agent.util.temporary_folders import clear_leftovers_in_background
 from agent.util.user_files import expand_path, read_text, refuse_link
+from tools.builtin.files.journal import ChangeJournal
+from tools.builtin.files.root_folder import RootFolder
 from tools.builtin.skills import Skill
 from tools.config.servers import ConfigError, ServerConfig
 from tools.factory import Toolbox, ToolboxOptions, build_toolbox
 from tools.policy.approval_store import ApprovalStore
+from tools.sandbox.isolation import own_paths
 from tools.types import Mode
 
 if TYPE_CHECKING:
@@ -142,6 +145,12 @@ def _toolbox_options(
         trust_project=launch.trust_project,
         allow_home=launch.allow_home,
     )
+
+
+def open_journal(root: Path, paths: Paths) -> ChangeJournal:
+    """Open the journal of a root as the tools there do. Raises UserError."""
+    folder = RootFolder(root, own_folders=[*paths.folders, *own_paths()])
+    return ChangeJournal(folder, paths.undo, load_settings(paths).undo_bytes)
 
 
 def trusted_skills(launch: LaunchOptions, paths: Paths) -> list[Skill]:

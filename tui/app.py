@@ -174,9 +174,9 @@ class AgentApp(Guarded, CommandContext):
     @cached_property
     def commands(self) -> Commands:
         """The slash commands; their modules are imported after the first paint."""
-        from tui.commands import compare, conversation, navigation, settings, view
+        from tui.commands import changes, compare, conversation, navigation, settings, view
 
-        modules = (conversation, compare, settings, navigation, view)
+        modules = (conversation, changes, compare, settings, navigation, view)
         return Commands(each.bind(self) for module in modules for each in module.COMMANDS)
 
     def on_text_area_changed(self) -> None:

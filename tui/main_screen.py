@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from tui.commands.context import CommandContext
     from tui.widgets.token_view import TokenView
 
+DOUBLE_ESCAPE_SECONDS = 1.0
+
 
 class MainScreen(BaseScreen):
     """One conversation of the person, and tabs with those of other programs over HTTP."""
@@ -45,6 +47,8 @@ class MainScreen(BaseScreen):
         super().__init__(id="_default")
         self._owner, self._on_start = owner, on_start
         self._queue_bar = QueueBar(owner.queue)
+        self._escaped_at = float("-inf")
+        """When Esc was pressed in an empty prompt, by the app's clock."""
 
     def compose(self) -> ComposeResult:
         owner = self._owner
@@ -143,9 +147,21 @@ class MainScreen(BaseScreen):
             await bars.first().action_close()
             return
         owner = self._owner
-        owner.chat.stop()
+        if not owner.chat.stop() and owner.prompt.has_focus and not owner.prompt.text:
+            await self._offer_rewind()
         if self.focused and owner.live.visible_transcript in self.focused.ancestors:
             self.set_focus(owner.prompt)  # at once, before the next key
+
+    async def _offer_rewind(self) -> None:
+        """Open the list of messages to go back to, at the second Esc in an empty prompt."""
+        owner, now = self._owner, self._owner.clock()
+        is_second = now - self._escaped_at < DOUBLE_ESCAPE_SECONDS
+        self._escaped_at = float("-inf") if is_second else now
+        if owner.transcript.own_turns:
+            if is_second:
+                await owner.chat.submit("/rewind")
+            else:
+                owner.prompt.hints.show("Esc again: go back to a message")
 
     async def action_search(self) -> None:
         from tui.widgets.search import SearchBar

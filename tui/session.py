@@ -8,6 +8,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import UserError, user_errors
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from agent.turn.continuation import Begin
     from agent.turn.loop import Turn
     from agent.turn.options import TurnOptions
+    from tools.builtin.files.journal import ChangeJournal
     from tools.mcp.client_requests import OnElicitation
     from tools.mcp.login import OnLogin
     from tools.types import Approver
@@ -198,6 +200,19 @@ class Session:
         """Postpone the runtime's idle work, which would delay the echo of the keys being typed."""
         if self.has_begun:
             self.runtime.on_keystroke()
+
+    @cached_property
+    def journal(self) -> ChangeJournal:
+        """The changes that built-in tools have made below the root. Raises UserError."""
+        from agent import bootstrap
+
+        return bootstrap.open_journal(self.launch.root, self.runtime.paths)
+
+    async def response_ids(self) -> list[str]:
+        """The ids of the conversation's responses: its turns, as the journal names them."""
+        if not self.storage.is_open:
+            return [*self.turn_settings]
+        return [turn.response.id for turn in await self.storage.turns(self.conversation.id)]
 
     async def find_branches(self, turn: TurnView) -> None:
         if turn.start is not None:

@@ -150,6 +150,17 @@ def _prefix_cache(paths: Paths) -> Check:
     return "prefix cache", "ok", f"{detail} --clear"
 
 
+def _undo(paths: Paths) -> Check:
+    from tools.builtin.files.journal import journal_files
+
+    if not (limit := load_settings(paths).undo_bytes):
+        return "undo", "off", "undo_megabytes in config.toml is 0"
+    files = journal_files(paths.undo)
+    used = sum(path.stat().st_size for path in files) / 1e6
+    folders = f"{len(files)} folder{'' if len(files) == 1 else 's'}"
+    return "undo", "ok", f"{used:.1f} MB of {folders}, each with at most {limit / 1e6:g} MB"
+
+
 def _files(paths: Paths) -> Iterator[Check]:
     for name, folder in (("cache", paths.cache), ("state", paths.state)):
         try:
@@ -161,6 +172,7 @@ def _files(paths: Paths) -> Iterator[Check]:
             yield name, "WRONG", f"{folder} cannot be written ({error.strerror}); set AGENT_HOME"
     if not (problem := _settings_problem(paths)):
         yield _prefix_cache(paths)
+        yield _undo(paths)
     for path, about in (
         (paths.mcp_json, ""),
         (paths.approvals, " (what runs without asking)"),

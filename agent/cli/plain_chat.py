@@ -16,8 +16,9 @@ from agent.store.lookup import short_id
 from agent.turn.context import RunningTurn
 from agent.util.process import EXIT_CANCELLED, EXIT_DONE
 from agent.util.sanitize import echo
+from tools.builtin.files.journal import Outcome, net_changes
 from tools.types import Answer, Tool
-from tui.commands import conversation, navigation, settings
+from tui.commands import changes, conversation, navigation, settings
 from tui.session import Session
 from tui.state.command import Command, parse_command
 
@@ -35,6 +36,8 @@ SHARED = (
     "rename",
     "export",
     "ps",
+    "undo",
+    "redo",
 )
 """The app's commands that need no screen."""
 NEEDS_APP = "--serve needs the app: start agent serve in another terminal."
@@ -64,14 +67,18 @@ class PlainChat:
         self._request: ev.AgentApprovalRequested | None = None
         self._is_loading = False
         known = (*settings.COMMANDS, *conversation.COMMANDS, *navigation.COMMANDS)
+        known += changes.COMMANDS
         own = (
             Command("resume [ID]", "open an earlier conversation of this folder", self._resume),
             Command("model NAME|PATH", "switch the model", self._switch_model),
+            Command("diff", "show what this conversation has changed in files", self._diff),
             Command("help", "list the commands", self._help),
         )
         commands = [*(each for each in known if each.name in SHARED), *own]
         self._commands = {command.name: command for command in commands}
         self.transcript = self.chat = self.live = self.startup = self
+        self.notes: list[str] = []
+        """Sentences for the model that go with the next prompt."""
 
     async def run(self) -> None:
         """Talk until stdin ends, or Ctrl-C comes between turns. Raises UserError, EngineError."""
@@ -103,7 +110,8 @@ class PlainChat:
         name, argument = parse_command(text) or ("", "")
         try:
             if not name:
-                await self.ask(text)
+                notes, self.notes = self.notes, []
+                await self.ask(text + "".join(f"\n\n[{note}]" for note in notes))
             elif name in ("quit", "exit"):
                 raise EOFError
             elif (command := self._commands.get(name)) is None:
@@ -164,6 +172,12 @@ class PlainChat:
             echo(notice)
         echo(f"Model: {self.session.runtime.model.name}.")
 
+    async def _diff(self, _: str) -> None:
+        journal, turns = self.session.journal, await self.session.response_ids()
+        steps = await asyncio.to_thread(journal.steps, turns)
+        lines = [line for change in net_changes(steps) for line in journal.diff(change)]
+        echo("\n".join(lines) or "No tool has changed a file in this conversation.")
+
     async def _help(self, _: str) -> None:
         for command in self._commands.values():
             echo(f"/{command.usage}: {command.summary}")
@@ -171,6 +185,12 @@ class PlainChat:
         echo("A line that ends in a backslash continues on the next one. Ctrl-C stops an answer.")
 
     # --- what commands use ---
+
+    def report_outcome(self, outcome: Outcome, verb: str) -> None:
+        text = outcome.text(MAX_CONVERSATIONS)
+        echo(f"You {verb} changes: {text}.")
+        if outcome.changes:
+            self.notes.append(f"The user {verb} changes of files: {text}.")
 
     def notify(self, text: str, **_: Any) -> None:
         echo(text)

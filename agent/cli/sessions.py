@@ -1,5 +1,7 @@
 """`agent sessions …`: lists, shows and changes conversations. The docstrings are the help texts."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 import shutil
@@ -7,7 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -29,6 +31,9 @@ from agent.store.records import ConversationSummary, title_from
 from agent.util import private_files
 from agent.util.sanitize import echo, sanitize
 from agent.util.user_files import refuse_link
+
+if TYPE_CHECKING:
+    from tools.builtin.files.journal import ChangeJournal
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -205,6 +210,54 @@ def delete(
             raise typer.Exit(1)
     for name in names:
         delete_conversation(store, name)
+
+
+@app.command(epilog="Example: agent sessions undo 3bc06fe5  ·  agent sessions undo 3bc06fe5 --redo")
+def undo(
+    session: SessionId,
+    redo: bool = flag("--redo", help="Make the changes again that were taken back last."),
+) -> None:
+    """Take back what the last turn changed in files; a second time, the turn before it.
+
+    A file that was changed since stays as it is, which is an exit code of 1.
+    """
+    from tools.builtin.files.journal import last_turn, undone_turn
+
+    journal, turns = _open_journal(session)
+    with user_errors(OSError, failure="Nothing was changed"):
+        steps = journal.steps(turns)
+        if (turn := undone_turn(steps) if redo else last_turn(steps)) is None:
+            raise UserError(f"There is nothing to {'redo' if redo else 'undo'}.")
+        outcome = journal.redo({turn}) if redo else journal.undo({turn})
+    for line in outcome.lines():
+        echo(line)
+    if outcome.conflicts:
+        raise typer.Exit(1)
+
+
+@app.command(epilog="Example: agent sessions diff 3bc06fe5 | less")
+def diff(session: SessionId) -> None:
+    """Show what a conversation has changed in files, as a unified diff."""
+    from tools.builtin.files.journal import net_changes
+
+    journal, turns = _open_journal(session)
+    for change in net_changes(journal.steps(turns)):
+        for line in journal.diff(change):
+            echo(line)
+
+
+def _open_journal(session: str) -> tuple[ChangeJournal, list[str]]:
+    """Return the journal with a conversation's changes, and its turns. Raises UserError."""
+    from agent import bootstrap
+    from tools.builtin.files.journal import find_root
+
+    store, paths = _open_store(), user_paths()
+    turns = [turn.response.id for turn in store.turns(_find(store, session))]
+    if (root := find_root(paths.undo, turns)) is None:
+        raise UserError("No tool has changed a file in this conversation, as far as is recorded.")
+    if not root.is_dir():
+        raise UserError(f"The folder of these changes is gone: {root}.")
+    return bootstrap.open_journal(root, paths), turns
 
 
 @app.command(epilog="Example: agent sessions rename 3bc06fe5 'The trip'")

@@ -56,7 +56,7 @@ class Paths:
 
     @property
     def undo(self) -> Path:
-        """What the tools have changed, by root (`tools.builtin.files.journal`)."""
+        """The tools' changes of files, by root (`tools.builtin.files.journal`)."""
         return self.state / "undo"
 
     @property

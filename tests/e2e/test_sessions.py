@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.folders import nest_folders
 from tests.support.program import RunAgent
-from tests.support.scripts import final, python, thought
+from tests.support.scripts import call, final, python, thought
 from tests.support.terminal import start_program
 
 pytestmark = pytest.mark.slow
@@ -203,3 +203,37 @@ def test_sessions_search_finds_text_in_titles_prompts_and_answers(
     assert "first question" in agent("sessions", "search", "QUESTION").out
     assert "2 of all folders" in agent("sessions", "search", "zz").err
     assert agent("sessions", "search", " ").code == 2
+
+
+def test_undo_and_diff_of_a_conversation(
+    agent: RunAgent, script: Callable[..., str], tmp_path: Path
+) -> None:
+    work = tmp_path / "work"
+    (work / "a.txt").write_text("one\ntwo\n")
+    writes = [call("files__write", path="a.txt", content=text) for text in ("1\ntwo\n", "1\n2\n")]
+    options = ("--tools", "files", "--approve", "files")
+    engine = ("--engine", script(writes[0], final("Done."), writes[1], final("Done.")))
+    assert agent("run", "first", *engine, *options).code == 0
+    (row,) = json.loads(agent("sessions", "list", "--json").out)
+    name = row["id"]
+    shown = agent("sessions", "diff", name).out
+    assert shown == "--- a/a.txt\n+++ b/a.txt\n@@ -1,2 +1,2 @@\n-one\n+1\n two\n"
+    undone = agent("sessions", "undo", name[5:13])
+    assert (undone.code, undone.out) == (0, "changed a.txt\n")
+    assert (work / "a.txt").read_text() == "one\ntwo\n"
+    again = agent("sessions", "undo", name)
+    assert again.code == 2 and "There is nothing to undo." in again.err
+    (work / "a.txt").write_text("mine")
+    redone = agent("sessions", "undo", name, "--redo")
+    assert redone.code == 1 and "a.txt stays as it is: it was changed since" in redone.out
+    assert (work / "a.txt").read_text() == "mine"
+
+
+def test_undo_of_a_conversation_without_changes_says_so(
+    agent: RunAgent, script: Callable[..., str]
+) -> None:
+    assert agent("run", "hi", "--engine", script(final("Hello."))).code == 0
+    (row,) = json.loads(agent("sessions", "list", "--json").out)
+    for command in ("undo", "diff"):
+        done = agent("sessions", command, row["id"])
+        assert done.code == 2 and "No tool has changed a file" in done.err

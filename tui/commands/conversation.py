@@ -58,18 +58,18 @@ async def compact(app: CommandContext, _: str) -> None:
 
 
 async def retry(app: CommandContext, number: str) -> None:
-    message = _message(app, number)
+    message = find_message(app, number)
     await app.chat.resubmit(message, message.raw_prompt)
 
 
 async def edit(app: CommandContext, number: str) -> None:
-    app.chat.edit(_message(app, number))
+    app.chat.edit(find_message(app, number))
 
 
 async def thought(app: CommandContext, number: str) -> None:
     from tui.written_turn import open_turn
 
-    turn = _message(app, number)
+    turn = find_message(app, number)
     written = await open_turn(app.session, turn.response_id)
     messages = written.messages
     choices = [
@@ -93,7 +93,7 @@ async def thought(app: CommandContext, number: str) -> None:
 async def times(app: CommandContext, number: str) -> None:
     from tui.state.timeline import read_timeline
 
-    turn = _message(app, number)
+    turn = find_message(app, number)
     events = await app.session.storage.read(lambda store: store.events(turn.response_id))
     if not events:
         raise UserError("The times of this turn are not stored.")
@@ -105,7 +105,7 @@ async def probs(app: CommandContext, argument: str) -> None:
     if argument in PROBABILITY_SCALES:
         app.appearance.choose_probability_scale(argument)
     else:
-        await app.tokens.toggle_colours(_message(app, argument))
+        await app.tokens.toggle_colours(find_message(app, argument))
 
 
 def probs_arguments(app: CommandContext, written: str) -> Iterable[CompletionItem]:
@@ -138,7 +138,7 @@ def edit_written(
 
 async def branch(app: CommandContext, number: str) -> None:
     if number:
-        message = _message(app, number)
+        message = find_message(app, number)
         assert message.start is not None
         app.session.branch(message.start)
         await app.transcript.remove_from(message)
@@ -147,7 +147,7 @@ async def branch(app: CommandContext, number: str) -> None:
     app.notify("New branch created; the original is unchanged.")
 
 
-def _message(app: CommandContext, number: str) -> TurnView:
+def find_message(app: CommandContext, number: str) -> TurnView:
     messages = app.transcript.own_turns
     if not messages:
         raise UserError("There are no messages yet.")
@@ -176,7 +176,7 @@ async def copy(app: CommandContext, selection: str) -> None:
         case "all":
             text, name = await _exported(app, "md"), "The conversation"
         case _:
-            text, name = _message(app, selection).answer_to_copy, "The answer"
+            text, name = find_message(app, selection).answer_to_copy, "The answer"
     if not text.strip():
         what = "code block" if selection == "code" else "answer"
         raise UserError(f"There is no {what} to copy.")

@@ -20,12 +20,13 @@ from tui.widgets.welcome import PromptExamples
 if TYPE_CHECKING:
     from agent.turn.context import RunningTurn
     from agent.turn.continuation import Begin, Continuation
+    from tools.builtin.files.journal import Outcome
     from tui.app_context import AppContext
     from tui.controllers.prompts import PromptCards
     from tui.state.turn_view import TurnView
 
 SHELL_MARK = "!"
-MAX_MISSING_NAMES = 3
+MAX_MISSING_NAMES, MAX_LISTED_PATHS = 3, 20
 SYNCHRONOUS_SECONDS = 0.05
 """Time that work runs before the next key is handled: most work ends within it."""
 CLOSING_SECONDS = 1.0
@@ -318,21 +319,28 @@ class ChatController:
             app.prompt.put_before(without_attachments(view.raw_prompt))  # too long, for example
         await self.send_queued()
 
-    def stop(self) -> None:
+    def report_outcome(self, outcome: Outcome, verb: str) -> None:
+        """Say which files are changed now; the model reads it with the next prompt."""
+        text = " ".join(display_text(outcome.text(MAX_LISTED_PATHS)).split())
+        self._app.transcript.add_notice(f"You {verb} changes: {text}.")
+        if outcome.changes:
+            self.shell.notes.append(f"The user {verb} changes of files: {text}.")
+
+    def stop(self) -> bool:
         """End the editing, or stop a shell command, or the turn with the queue back in the prompt, or a
-        slash command; or leave an output out of the next prompt. Prompts sent meanwhile are queued."""
+        slash command; or leave an output out of the next prompt. Prompts sent meanwhile are queued.
+        Returns whether there was any of it."""
         if self.editing is not None:
             self.edit(None)
-            return
+            return True
         if self.shell.running:
             self.shell.interrupt()
-            return
+            return True
         if self._own.running is None:
-            if not self.work.cancel():
-                self.shell.remove_output()
-            return
+            return self.work.cancel() or self.shell.remove_output()
         self._own.running.stop()
         steering = list(iter(self._own.running.take_back_steering, None))
         self._app.live.update_queue()
         waiting = [*reversed(steering), *self._app.queue.take_all()]
         self._app.prompt.put_before("\n\n".join(map(without_attachments, waiting)))
+        return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from tui.screens.models import ModelAction
 
 T = TypeVar("T")
+MAX_LABEL_CHARS = 60
 
 
 class Navigator:
@@ -208,6 +210,21 @@ class Navigator:
             app.live.update_status()
 
         await self._push(ServersScreen(app.session.runtime, app.session.options), on_close)
+
+    async def changes(self) -> None:
+        """Open the screen of changed files. Raises UserError where none are recorded."""
+        from tui.screens.changes import ChangesScreen, read_changes
+
+        session = self._app.session
+        prompts = [turn.prompt for turn in await session.storage.turns(session.conversation.id)]
+        ids = await session.response_ids()
+        labels = {
+            id: f"{number} ❯ {' '.join(display_text(prompt).split())[:MAX_LABEL_CHARS]}"
+            for number, (id, prompt) in enumerate(zip_longest(ids, prompts, fillvalue=""), 1)
+        }
+        files = await asyncio.to_thread(read_changes, session.journal, ids)
+        on_outcome = partial(self._chat.report_outcome, verb="took back")
+        await self._push(ChangesScreen(session.journal, labels, files, on_outcome))
 
     async def context(self) -> None:
         """Open the screen of what fills the context. Raises UserError without a model."""

@@ -33,6 +33,8 @@ class ShellCommands:
         self._waiting: list[ShellEntries] = []
         self._group: int | None = None
         self._interrupted = False
+        self.notes: list[str] = []
+        """Sentences for the model that go with the next prompt too."""
 
     @property
     def running(self) -> bool:
@@ -70,10 +72,12 @@ class ShellCommands:
     def take_outputs(self) -> str:
         """Return the blocks that go with the prompt that is sent now."""
         waiting, self._waiting = self._waiting, []
+        notes, self.notes = self.notes, []
         for entries in waiting:
             entries.run.delivery = "sent"
             entries.follow()
-        return "".join(entries.run.attachment for entries in waiting)
+        blocks = "".join(entries.run.attachment for entries in waiting)
+        return "".join(f"\n\n[{note}]" for note in notes) + blocks
 
     def remove_output(self) -> bool:
         """Leave the latest output out of the next prompt; return whether there was one."""
@@ -89,6 +93,7 @@ class ShellCommands:
         self._signal(signal.SIGKILL)
         self._running = None
         self._waiting.clear()
+        self.notes.clear()
 
     async def _run(self, entries: ShellEntries) -> None:
         run = entries.run

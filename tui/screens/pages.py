@@ -97,7 +97,8 @@ Prompt
   @undo            undo
   ↑ ↓              prompt history; takes a queued prompt back first
   @history         search your earlier prompts
-  Esc              stop the answer; the partial answer is kept
+  Esc              stop the answer; the partial answer is kept;
+                   twice in an empty prompt: go back to a message
   @editor          write in $EDITOR
   /  @             commands; files, whose text is sent with the prompt
   !                run a shell command as you, outside the sandbox;
@@ -109,6 +110,7 @@ Conversation
     t              edit what the model wrote; it continues from there
     w              show where its time went
     p              colour its texts by probability
+    u              go back to before it: conversation, files or both
     ← →            switch between versions
   @search          search: Enter, ↑ previous; ↓ next; Esc back
 

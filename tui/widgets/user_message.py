@@ -23,7 +23,7 @@ MAX_PROMPT_LINES, MAX_PROMPT_CHARACTERS = 6, 2000
 """The longest prompt that the transcript repeats as a whole; the rest is folded."""
 COMMAND_KEYS = {
     "e": "edit", "t": "thought", "r": "retry", "b": "branch", "c": "copy", "w": "times",
-    "p": "probs",
+    "p": "probs", "u": "rewind",
 }  # fmt: skip
 """Keys on a picked message, and the slash commands that they run with the message's number."""
 STEP_KEYS = {"up": -1, "down": 1, "ctrl+down": 1, "alt+down": 1}

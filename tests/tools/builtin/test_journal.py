@@ -197,7 +197,7 @@ def test_size_is_bounded_and_oldest_go(tmp_path: Path) -> None:
     assert not project.journal.undo({"39"}).conflicts
 
 
-def test_nothing_is_kept_with_no_room(tmp_path: Path) -> None:
+def test_nothing_is_recorded_without_room(tmp_path: Path) -> None:
     project = Project(tmp_path / "root", tmp_path / "undo", 0)
     project.write("1", a="tool")
     assert project.texts() == {"a": "tool"} and project.journal.steps({"1"}) == []

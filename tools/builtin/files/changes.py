@@ -97,21 +97,26 @@ def diff(root: RootFolder, changes: list[FileChange]) -> str:
         named = [f"{kind} {root.name(c.path)}" for kind, c in zip(kinds, changes, strict=True)]
         lines.append(" · ".join(sorted(named, key=lambda text: text[0] != "D")))
     for change in changes:
-        name = root.name(change.path)
-        contents = change.before or b"", change.after or b""
-        if any(b"\0" in content for content in contents):
-            lines.append(f"binary file {name}")
-            continue
-        old, new = (content.decode(errors="replace") for content in contents)
-        if old != new and old.splitlines() == new.splitlines():
-            lines.append(f"only the ends of lines change in {name}")
-        before = "/dev/null" if change.before is None else f"a/{name}"
-        after = "/dev/null" if change.after is None else f"b/{name}"
-        texts = old.splitlines(), new.splitlines()
-        lines += difflib.unified_diff(*texts, before, after, lineterm="")
+        lines += diff_lines(root.name(change.path), change.before, change.after)
     if len(lines) > MAX_DIFF_LINES:
         lines[MAX_DIFF_LINES:] = [f"[... {len(lines) - MAX_DIFF_LINES} more lines ...]"]
     return "\n".join(lines) or "nothing changes"
+
+
+def diff_lines(name: str, before: bytes | None, after: bytes | None) -> list[str]:
+    """Return the lines of a unified diff; None: no such file."""
+    contents = before or b"", after or b""
+    if any(b"\0" in content for content in contents):
+        return [f"binary file {name}"]
+    old, new = (content.decode(errors="replace") for content in contents)
+    lines = []
+    if old != new and old.splitlines() == new.splitlines():
+        lines.append(f"only the ends of lines change in {name}")
+    files = (
+        "/dev/null" if before is None else f"a/{name}",
+        "/dev/null" if after is None else f"b/{name}",
+    )
+    return lines + [*difflib.unified_diff(old.splitlines(), new.splitlines(), *files, lineterm="")]
 
 
 def summary(root: RootFolder, changes: list[FileChange]) -> str:

@@ -25,7 +25,7 @@ SKIPPED_NAMES = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FileEntry:
     """A file, folder or link as it was."""
 
     kind: str
@@ -47,18 +47,18 @@ class Entry:
         return cls(kind, int(mode, 8), content)
 
 
-State = Entry | None
-"""How a path is or was; None: there is nothing."""
+State = FileEntry | None
+"""A path's state, now or before; None: there is nothing."""
 
 
-def new_file(data: bytes, before: State = None) -> Entry:
+def new_file(data: bytes, before: State = None) -> FileEntry:
     """Return a file's state once it is written; one that is replaced keeps its mode."""
     mode = before.mode if before and before.kind == "file" else 0o666 & ~_umask()
-    return Entry("file", mode, digest(data))
+    return FileEntry("file", mode, digest(data))
 
 
-def new_folder() -> Entry:
-    return Entry("folder", 0o777 & ~_umask())
+def new_folder() -> FileEntry:
+    return FileEntry("folder", 0o777 & ~_umask())
 
 
 def digest(data: bytes) -> str:
@@ -72,9 +72,9 @@ def _umask() -> int:
     return current
 
 
-def unread_file(status: os.stat_result) -> Entry:
+def unread_file(status: os.stat_result) -> FileEntry:
     text = f"~{status.st_size} {status.st_mtime_ns}"
-    return Entry("file", stat.S_IMODE(status.st_mode), text)
+    return FileEntry("file", stat.S_IMODE(status.st_mode), text)
 
 
 class FileTree:
@@ -99,14 +99,14 @@ class FileTree:
             return None
         mode = stat.S_IMODE(status.st_mode)
         if stat.S_ISDIR(status.st_mode):
-            return Entry("folder", mode)
+            return FileEntry("folder", mode)
         if stat.S_ISREG(status.st_mode) and status.st_size > MAX_FILE_BYTES:
             return unread_file(status)
         with self._root.parent(self._root.path / path) as (folder, name):
             if stat.S_ISLNK(status.st_mode):
-                return Entry("link", 0, os.readlink(name, dir_fd=folder))
+                return FileEntry("link", 0, os.readlink(name, dir_fd=folder))
             if not stat.S_ISREG(status.st_mode):
-                return Entry("other", mode)
+                return FileEntry("other", mode)
             try:
                 number = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
             except PermissionError:
@@ -117,7 +117,7 @@ class FileTree:
             return unread_file(status)
         if contents is not None:
             contents[digest(data)] = data
-        return Entry("file", mode, digest(data))
+        return FileEntry("file", mode, digest(data))
 
     def scan(self) -> dict[str, os.stat_result] | None:
         """Return the status of all that is below the root; None: there is too much."""
@@ -198,7 +198,7 @@ def failure(error: Exception) -> str:
     return f"cannot be changed: {reason}"
 
 
-def _replace(folder: int, name: str, target: Entry, temporary: str, data: bytes | None) -> None:
+def _replace(folder: int, name: str, target: FileEntry, temporary: str, data: bytes | None) -> None:
     try:
         if target.kind == "link":
             os.symlink(target.content, temporary, dir_fd=folder)

@@ -17,7 +17,8 @@ from agent.util import private_files
 from agent.util.temporary_folders import make_temporary_folder
 from tools import builtin_server
 from tools.builtin.files import file_tree
-from tools.builtin.files.file_tree import SKIPPED_NAMES, Entry, FileTree, State
+from tools.builtin.files.changes import diff_lines
+from tools.builtin.files.file_tree import SKIPPED_NAMES, FileEntry, FileTree, State
 from tools.builtin.files.root_folder import MAX_FILE_BYTES, RootFolder
 from tools.builtin_server import ToolError
 
@@ -40,15 +41,13 @@ CREATE INDEX IF NOT EXISTS step_turn ON step (turn);
 """
 Signature = tuple[int, int, int]
 """Change time (ns), inode and size of a file: equal if it has not changed."""
-CHANGED = (-1, -1, -1)
-"""Equal to no file's."""
 DONE, UNDONE, LEFT = range(3)
 """Values of ``undone``; LEFT: it was to be taken back, but something else had changed the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What one step, or all steps of a turn, did to a path relative to the root."""
+    """A change of one path, relative to the root, by one step or all steps of a turn."""
 
     path: str
     before: State
@@ -62,7 +61,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RecordedStep:
     """One call of a tool, or a file or hunk that the person has taken back."""
 
     id: int
@@ -74,12 +73,23 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What taking changes back, or making them again, did."""
+    """The result of taking changes back, or of making them again."""
 
     changes: list[Change] = field(default_factory=list)
     """By path; ``after`` is how it is now."""
     conflicts: dict[str, str] = field(default_factory=dict)
     """The paths that stay as they are, with the reason."""
+
+    def text(self, max_paths: int) -> str:
+        """Return the same in one line, with at most ``max_paths`` of them."""
+        lines = self.lines()
+        more = [f"… {len(lines) - max_paths} more"] if len(lines) > max_paths else []
+        return "; ".join([*lines[:max_paths], *more]) or "the files were so already"
+
+    def lines(self) -> list[str]:
+        """Return a line for each path, for a person."""
+        stay = (f"{path} stays as it is: it {why}" for path, why in self.conflicts.items())
+        return [*(f"{change.verb} {change.path}" for change in self.changes), *stay]
 
 
 @dataclass(slots=True)
@@ -100,7 +110,7 @@ class ChangeJournal:
         self.root, self.max_bytes, self.lock = root, max_bytes, threading.RLock()
         self._tree, self._folder = FileTree(root), folder
         self._opened: sqlite3.Connection | None = None
-        self._entries: dict[str, tuple[Signature, Entry]] = {}
+        self._entries: dict[str, tuple[Signature | None, FileEntry]] = {}
         """The latest look, by path."""
         self._has_look = False
         """Whether there has been one, which the next is compared with."""
@@ -160,7 +170,7 @@ class ChangeJournal:
 
     # --- what was changed ---
 
-    def steps(self, turns: Collection[str]) -> list[Step]:
+    def steps(self, turns: Collection[str]) -> list[RecordedStep]:
         """Return the steps of these turns that have changed something, the oldest first."""
         with self.lock:
             if self._db is None or not turns:
@@ -171,10 +181,10 @@ class ChangeJournal:
                 "SELECT id, turn, tool, title, path, before, after, undone FROM step"
                 " JOIN change ON step = id ORDER BY id, path"
             )
-            found: dict[int, Step] = {}
+            found: dict[int, RecordedStep] = {}
             for id, turn, tool, title, path, before, after, undone in rows:
                 if turn in turns:
-                    step = found.get(id) or Step(id, turn, tool, title)
+                    step = found.get(id) or RecordedStep(id, turn, tool, title)
                     change = Change(os.fsdecode(path), _decoded(before), _decoded(after), undone)
                     found[id] = replace(step, changes=(*step.changes, change))
             return list(found.values())
@@ -191,6 +201,19 @@ class ChangeJournal:
             query = "SELECT data FROM content WHERE digest = ?"
             row = self._db.execute(query, (state.content,)).fetchone()
             return bytes(row[0]) if row else None
+
+    def diff(self, change: Change) -> list[str]:
+        """Return the lines of a unified diff, or one that says what there is instead."""
+        states = [state for state in (change.before, change.after) if state]
+        line = f"{change.verb} {change.path}"
+        if {state.kind for state in states} != {"file"}:
+            return [f"{line} ({' → '.join(state.kind for state in states)})"]
+        contents = [self.content(state) for state in (change.before, change.after)]
+        if len(contents) - contents.count(None) < len(states):
+            return [f"{line}: too large to be kept"]
+        lines = diff_lines(change.path, *contents)
+        modes = [f"{state.mode:o}" for state in states]
+        return lines if modes[0] == modes[-1] else [f"{line}: mode {' → '.join(modes)}", *lines]
 
     def now(self, path: str) -> State:
         return self._tree.state(path)
@@ -214,7 +237,7 @@ class ChangeJournal:
         """Make the changes of turns again that were taken back."""
         return self._move(turns, None, back=False)
 
-    def last_call(self, conversation: str) -> Step | None:
+    def last_call(self, conversation: str) -> RecordedStep | None:
         """Return the latest call of the files tools in a conversation that is not taken back."""
         with self.lock:
             if self._db is None:
@@ -230,7 +253,7 @@ class ChangeJournal:
                 else None
             )
 
-    def undo_call(self, conversation: str, *, dry_run: bool = False) -> Step:
+    def undo_call(self, conversation: str, *, dry_run: bool = False) -> RecordedStep:
         """Take back the `last_call`, or nothing of it; ``dry_run``: only return it."""
         with self.lock:
             if (step := self.last_call(conversation)) is None:
@@ -261,7 +284,7 @@ class ChangeJournal:
             moved = (Change(each, plan.before[each], now) for each, now in sorted(targets.items()))
             return Outcome([each for each in moved if each.before != each.after], conflicts)
 
-    def _plan(self, steps: Sequence[Step], only: str | None, *, back: bool) -> _Plan:
+    def _plan(self, steps: Sequence[RecordedStep], only: str | None, *, back: bool) -> _Plan:
         """Return what each path has to become, and the paths that cannot, with the reason."""
         plan, goals = _Plan(), dict[str, State]()
         for step in reversed(steps) if back else steps:
@@ -291,13 +314,13 @@ class ChangeJournal:
                 del plan.conflicts[path]
         return plan
 
-    def _can_make(self, goal: Entry) -> bool:
+    def _can_make(self, goal: FileEntry) -> bool:
         return goal.is_read and (goal.kind != "file" or self.content(goal) is not None)
 
     def _load(self, digest: str) -> bytes | None:
-        return self.content(Entry("file", 0, digest))
+        return self.content(FileEntry("file", 0, digest))
 
-    def _mark(self, steps: Iterable[Step], paths: Collection[str], undone: int) -> None:
+    def _mark(self, steps: Iterable[RecordedStep], paths: Collection[str], undone: int) -> None:
         with self._transaction() as db:
             db.executemany(
                 "UPDATE change SET undone = ? WHERE step = ? AND path = ?",
@@ -312,14 +335,14 @@ class ChangeJournal:
     # --- looking ---
 
     def _look(self, step: int | None = None) -> bool:
-        """Compare all files with the latest look. What differs belongs to ``step``, else to the latest
+        """Compare all files with the latest look. Differences belong to ``step``, else to the latest
         one that has not ended, else to no tool. Returns False where there is too much to look at."""
         began = time.time_ns()
         self._remove_temporary()
         if (found := self._tree.scan()) is None:
             return False
         contents, room = dict[str, bytes](), self.max_bytes // 2
-        changed: dict[str, tuple[Signature, State]] = {}
+        changed: dict[str, tuple[Signature | None, State]] = {}
         for path, status in found.items():
             known = self._entries.get(path)
             room -= min(status.st_size, MAX_FILE_BYTES)
@@ -332,7 +355,7 @@ class ChangeJournal:
                 if room <= 0 and state is not None and state.kind == "file":
                     state = file_tree.unread_file(status)
                 changed[path] = _lasting(signature, began), state
-        changed |= dict.fromkeys(self._entries.keys() - found.keys(), (CHANGED, None))
+        changed |= dict.fromkeys(self._entries.keys() - found.keys(), (None, None))
         with self._transaction() as db:
             unended = db.execute("SELECT id, pid FROM step WHERE pid IS NOT NULL").fetchall()
             owner = step or max((id for id, _ in unended), default=None)
@@ -342,8 +365,8 @@ class ChangeJournal:
                 path: self._entries[path][1] if path in self._entries else None for path in states
             }
             self._record(owner, before_all, states, contents)
-            for path, (signature, state) in changed.items():
-                self._set_entry(path, signature, state)
+            for path, (lasting, state) in changed.items():
+                self._set_entry(path, lasting, state)
             for id, pid in unended:
                 if not _is_running(pid):
                     self._close_step(id)
@@ -360,7 +383,7 @@ class ChangeJournal:
             for path in paths:
                 if SKIPPED_NAMES.isdisjoint(PurePath(path).parts[:-1]):
                     status = self._tree.status(path)
-                    state, signature = self._tree.state(path, contents), CHANGED
+                    state, signature = self._tree.state(path, contents), None
                     if status is not None:
                         signature = status.st_ctime_ns, status.st_ino, status.st_size
                     self._set_entry(path, _lasting(signature, time.time_ns()), state)
@@ -394,7 +417,7 @@ class ChangeJournal:
             self._has_look = db.execute("SELECT has_look FROM root").fetchall() == [(1,)]
             rows = db.execute("SELECT path, changed, inode, size, state FROM entry")
             self._entries = {
-                os.fsdecode(p): ((c, i, s), Entry.decoded(e)) for p, c, i, s, e in rows
+                os.fsdecode(p): ((c, i, s), FileEntry.decoded(e)) for p, c, i, s, e in rows
             }
 
     @contextlib.contextmanager
@@ -444,13 +467,13 @@ class ChangeJournal:
                     states = (state and state.encoded() for state in (first, now))
                     db.execute("INSERT INTO change VALUES (?, ?, ?, ?, 0)", (*key, *states))
 
-    def _set_entry(self, path: str, signature: Signature, state: State) -> None:
+    def _set_entry(self, path: str, signature: Signature | None, state: State) -> None:
         with self._transaction() as db:
             if state is None:
                 db.execute("DELETE FROM entry WHERE path = ?", (os.fsencode(path),))
                 self._entries.pop(path, None)
             else:
-                row = os.fsencode(path), *signature, state.encoded()
+                row = os.fsencode(path), *(signature or (None, None, None)), state.encoded()
                 db.execute("INSERT OR REPLACE INTO entry VALUES (?, ?, ?, ?, ?)", row)
                 self._entries[path] = signature, state
 
@@ -487,12 +510,12 @@ class ChangeJournal:
 
 
 def _decoded(data: bytes | None) -> State:
-    return None if data is None else Entry.decoded(data)
+    return None if data is None else FileEntry.decoded(data)
 
 
-def _lasting(signature: Signature, now_ns: int) -> Signature:
+def _lasting(signature: Signature | None, now_ns: int) -> Signature | None:
     """Return a signature unless the file changed just now, and may do so again unnoticed."""
-    return CHANGED if signature[0] > now_ns - RACY_NS else signature
+    return signature if signature and signature[0] <= now_ns - RACY_NS else None
 
 
 def _is_running(pid: int) -> bool:
@@ -508,7 +531,7 @@ def _is_running(pid: int) -> bool:
 # --- the journals of all roots ---
 
 
-def net_changes(steps: Iterable[Step]) -> list[Change]:
+def net_changes(steps: Iterable[RecordedStep]) -> list[Change]:
     """Return what steps have changed together and is not taken back, by path."""
     net: dict[str, Change] = {}
     for step in steps:
@@ -518,13 +541,13 @@ def net_changes(steps: Iterable[Step]) -> list[Change]:
     return sorted((c for c in net.values() if c.before != c.after), key=lambda c: c.path)
 
 
-def last_turn(steps: Iterable[Step]) -> str | None:
+def last_turn(steps: Iterable[RecordedStep]) -> str | None:
     """Return the turn that ``/undo`` takes back."""
     done = [s.turn for s in steps if any(change.undone == DONE for change in s.changes)]
     return done[-1] if done else None
 
 
-def undone_turn(steps: Iterable[Step]) -> str | None:
+def undone_turn(steps: Iterable[RecordedStep]) -> str | None:
     """Return the turn that ``/redo`` makes again: the first behind those that are not taken back."""
     found = None
     for step in steps:
@@ -578,7 +601,9 @@ def _forget(db: sqlite3.Connection, where: str, *values: object) -> None:
     states = (
         "SELECT state FROM entry UNION SELECT before FROM change UNION SELECT after FROM change"
     )
-    needed = {Entry.decoded(state).content for (state,) in db.execute(states) if state is not None}
+    needed = {
+        FileEntry.decoded(state).content for (state,) in db.execute(states) if state is not None
+    }
     kept = db.execute("SELECT digest FROM content").fetchall()
     unneeded = [row for row in kept if row[0] not in needed]
     db.executemany("DELETE FROM content WHERE digest = ?", unneeded)

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Literal
 
 from agent.errors import UserError
-from agent.util.images import CANNOT_SEE, PDF_MAGIC, SIGNATURE_BYTES, decode_text, is_image
+from agent.util.images import CANNOT_SEE, SIGNATURE_BYTES, decode_text, document_kind, is_image
 
 Kind = Literal["file", "prompt", "command", "server"]
 """file: a file or stdin; prompt: a prompt or resource of an MCP server, or a project's prompt; command:
 what a shell command of the person wrote; server: an MCP server's instructions, in no prompt."""
-MAX_FILE_BYTES, MAX_PDF_BYTES = 256 * 1024, 16 << 20
-"""Sizes of the largest text and the largest PDF that can be attached."""
+MAX_FILE_BYTES, MAX_DOCUMENT_BYTES = 256 * 1024, 16 << 20
+"""Sizes of the largest text and the largest document that can be attached."""
 _ATTRIBUTES: dict[Kind, str] = {
     "file": "path", "prompt": "name", "command": "run", "server": "name",
 }  # fmt: skip
@@ -47,18 +47,20 @@ def format_attachment(source: str, text: str, kind: Kind = "file") -> str:
 
 
 def attached_text(data: bytes, name: str, errors: str = "strict") -> str:
-    """The text of a file, or slowly of a PDF. ``errors``: as in `bytes.decode`. Raises UserError."""
-    if data.startswith(PDF_MAGIC):
-        from tools.builtin.browser.extraction import read_pdf  # few prompts have one
+    """A file's text, or slowly a document's. ``errors``: as in `bytes.decode`. Raises UserError."""
+    if document_kind(data):
+        from tools.builtin.browser.extraction import read_document  # few prompts have one
 
-        pdf = asyncio.run(read_pdf(data))
-        if pdf.problem:
-            raise UserError(f"{name} cannot be attached. {pdf.problem}")
-        return pdf.text
+        document = asyncio.run(read_document(data))
+        if document.problem:
+            raise UserError(f"{name} cannot be attached. {document.problem}")
+        return document.text
     if is_image(data):
         raise UserError(f"{name} is an image, and {CANNOT_SEE}.")
     if (text := decode_text(data, errors)) is None:
-        raise UserError(f"{name} cannot be attached: it is neither text nor a PDF.")
+        raise UserError(
+            f"{name} cannot be attached: it is neither text nor a PDF, DOCX or XLSX file."
+        )
     return text
 
 
@@ -67,7 +69,7 @@ def read_attachment(file: Path, name: str) -> str:
     try:
         with file.open("rb") as stream:
             data, size = stream.read(SIGNATURE_BYTES), file.stat().st_size
-            most = MAX_PDF_BYTES if data.startswith(PDF_MAGIC) else MAX_FILE_BYTES
+            most = MAX_DOCUMENT_BYTES if document_kind(data) else MAX_FILE_BYTES
             if size <= most:
                 data += stream.read(most)
             elif not is_image(data):

@@ -1,4 +1,4 @@
-"""Distinguishes images, PDFs and text by their first bytes."""
+"""Distinguishes images, documents and text by their first bytes."""
 
 import shlex
 from pathlib import Path
@@ -6,7 +6,12 @@ from urllib.parse import unquote
 
 CANNOT_SEE = "this model cannot see images"
 """Message for people and clients who send an image to the model."""
-PDF_MAGIC = b"%PDF-"
+DOCUMENT_KINDS = {
+    b"%PDF-": "application/pdf",
+    b"PK\x03\x04": "application/zip",
+    b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "application/x-ole-storage",
+}
+"""Kinds of documents by their first bytes: PDF; DOCX and XLSX; DOC, XLS and encrypted DOCX and XLSX."""
 SIGNATURE_BYTES, MAX_PATH_CHARACTERS = 12, 4096
 _SIGNATURES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"II*\0", b"MM\0*")
 """PNG, JPEG, GIF, TIFF (https://www.iana.org/assignments/media-types/#image)."""
@@ -18,6 +23,11 @@ def is_image(data: bytes) -> bool:
     """Whether data begins like a picture: PNG, JPEG, GIF, TIFF, WebP, AVIF or HEIC."""
     is_webp = data[:4] == b"RIFF" and data[8:12] == b"WEBP"
     return data.startswith(_SIGNATURES) or is_webp or data[4:12] in _BRANDS
+
+
+def document_kind(data: bytes) -> str:
+    """The kind of document that data begins like; empty where it begins like none."""
+    return next((kind for magic, kind in DOCUMENT_KINDS.items() if data.startswith(magic)), "")
 
 
 def decode_text(data: bytes, errors: str = "strict") -> str | None:

@@ -17,6 +17,7 @@ import pytest
 
 from tests.support import forks
 from tests.support.invariants import check, mcp_calls
+from tests.support.office import docx, table, text_cell, xlsx, zipped
 from tests.support.pdf import pdf
 from tests.support.program import RunAgent
 from tests.support.scripts import DONE, REASONING, hold, python, reasoned_call, thought
@@ -130,13 +131,20 @@ def test_run_stdin_is_prompt_or_appended(agent: RunAgent, script: Script) -> Non
     ("data", "error", "attached"),
     [
         (pdf("The fox sleeps."), "", "The fox sleeps."),
+        (docx(table(["fox", "red"])), "", "| fox | red |"),
+        (xlsx(("Foxes", "visible", f"<row>{text_cell('red')}</row>")), "", "## Foxes"),
+        (zipped({"a": "b"}), "The input cannot be attached. The file is an archive", ""),
         (b"caf\xe9 au lait", "", "caf\ufffd au lait"),
         ("Füchse".encode("utf-16"), "", "Füchse"),
-        (b"\x7fELF\0\0", "The input cannot be attached: it is neither text nor a PDF.", ""),
+        (
+            b"\x7fELF\0\0",
+            "The input cannot be attached: it is neither text nor a PDF, DOCX or XLSX file.",
+            "",
+        ),
         (b"%PDF-1.4", "The input cannot be attached. The PDF is damaged and cannot be read", ""),
         (b"\x89PNG\r\n\x1a\n", "The input is an image, and this model cannot see images.", ""),
     ],
-    ids=["pdf", "latin", "utf-16", "elf", "no pdf", "png"],
+    ids=["pdf", "docx", "xlsx", "zip", "latin", "utf-16", "elf", "no pdf", "png"],
 )
 def test_run_stdin_of_bytes_is_read_or_refused(
     home: Path, script: Script, data: bytes, error: str, attached: str

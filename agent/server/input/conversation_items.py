@@ -29,7 +29,7 @@ from agent.store.api_conversations import ItemTurn, item_suffix
 from agent.store.event_codec import encode_line, pack, split_line, unpack_lines
 from agent.store.records import prompt_of
 from agent.util.ids import new_id
-from tools.builtin.browser.extraction import PdfText
+from tools.builtin.browser.extraction import DocumentText
 from tools.types import Tool
 
 _OUTPUT_ITEM: TypeAdapter[ev.Item] = TypeAdapter(ev.Item)
@@ -109,10 +109,12 @@ def without_item(turn: ItemTurn, item_id: str) -> bool:
 
 
 def read_turns(
-    turns: Sequence[ItemTurn], tools: Sequence[Tool], pdfs: Mapping[str, PdfText] | None = None
+    turns: Sequence[ItemTurn],
+    tools: Sequence[Tool],
+    documents: Mapping[str, DocumentText] | None = None,
 ) -> tuple[InputHistory, list[list[Message]]]:
     """Return the history of the items, for a request that continues them, and each turn's messages.
-    ``tools``: those that run here. ``pdfs``: the attached ones. Unreadable items are left out."""
+    ``tools``: those that run here. ``documents``: the attached ones. Unreadable items are left out."""
     history, messages = InputHistory(), list[list[Message]]()
     abandoned: set[str] = set()
     for at, turn in enumerate(turns):
@@ -122,7 +124,7 @@ def read_turns(
             items = chain.from_iterable(map(turn_items, created))
             abandoned = abandoned_calls(items, history.pending_calls)
         ended = abandoned if turn.created else ()
-        reader = ItemReader(history, tools, pdfs=pdfs or {}, abandoned=ended)
+        reader = ItemReader(history, tools, documents=documents or {}, abandoned=ended)
         _read(reader, turn_inputs(turn))
         if not turn.created:
             reader.answer_open_calls()
@@ -154,7 +156,7 @@ def new_messages(
     history: InputHistory,
     tools: Sequence[Tool],
     find: Callable[[str], InputItem | None],
-    pdfs: Mapping[str, PdfText],
+    documents: Mapping[str, DocumentText],
     *,
     refuse_unseen: bool,
     abandoned: Collection[str],
@@ -166,7 +168,12 @@ def new_messages(
     for index, item in enumerate(items):
         history.messages = []
         reader = ItemReader(
-            history, tools, find=find, refuse_unseen=refuse_unseen, pdfs=pdfs, abandoned=abandoned
+            history,
+            tools,
+            find=find,
+            refuse_unseen=refuse_unseen,
+            documents=documents,
+            abandoned=abandoned,
         )
         reader.add(item, f"items[{index}]", is_newest=index >= newest)
         groups.append(history.messages)

@@ -60,7 +60,7 @@ from agent.server.input.listed_items import KNOWN_PART_TYPES, TEXT_PART_TYPES
 from agent.turn.decoder import CALL_HEDGE
 from agent.turn.options import ApprovedCall
 from agent.util.images import CANNOT_SEE
-from tools.builtin.browser.extraction import PdfText
+from tools.builtin.browser.extraction import DocumentText
 from tools.types import Tool
 
 UNSEEN_PARTS = {
@@ -175,7 +175,7 @@ class ItemReader:
     refuse_unseen: bool = False
     """Refuse a newest user message with content that the model cannot read, instead of replacing it by
     a sentence."""
-    pdfs: Mapping[str, PdfText] = field(default_factory=dict)
+    documents: Mapping[str, DocumentText] = field(default_factory=dict)
     abandoned: Collection[str] = ()
     """The call_ids of `abandoned_calls`: the next message ends them."""
     describe: Callable[[Sequence[schemas.RequestTool]], str] | None = None
@@ -488,7 +488,7 @@ class ItemReader:
             what, why = UNSEEN_PARTS[part.type]
             try:
                 if part.type == "input_file":
-                    return file_text(part, param, self.pdfs)
+                    return file_text(part, param, self.documents)
                 raise invalid(f"{param}.type", f"Unsupported content: {why}.", "unsupported_value")
             except ApiError:
                 if refuse_unseen:

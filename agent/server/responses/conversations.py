@@ -19,7 +19,7 @@ from agent.server.input.conversation_items import (
     with_output_of,
     without_item,
 )
-from agent.server.input.files import PdfReader
+from agent.server.input.files import DocumentReader
 from agent.server.input.items import abandoned_calls, read_item
 from agent.server.input.listed_items import ID_PREFIXES, list_input
 from agent.server.input.schemas import InputItem, ItemReference
@@ -47,7 +47,7 @@ class Conversations:
         store: Store,
         cache: ResponseCache,
         memo: TokenMemo,
-        pdf_reader: PdfReader,
+        document_reader: DocumentReader,
         *,
         lenient: bool = False,
     ) -> None:
@@ -55,7 +55,7 @@ class Conversations:
         self.store = ApiConversationStore(store)
         self._models, self._runtime = models, models.first.runtime
         self._cache, self._memo = cache, memo
-        self._pdf_reader, self._lenient = pdf_reader, lenient
+        self._document_reader, self._lenient = document_reader, lenient
         self._locked: set[str] = set()
 
     # --- whole conversations ---
@@ -199,10 +199,10 @@ class Conversations:
             # Those from the first one on are rendered again.
             conversation = before.branch(before.id, start)
             left_items = (read_item(item) for turn in turns[first:] for item in turn_items(turn))
-            pdfs = await self._pdf_reader.read(filter(None, left_items), most=None)
+            documents = await self._document_reader.read(filter(None, left_items), most=None)
             async with self._model(conversation) as (_, loaded):
                 memo = self._memo.of(loaded.vocabulary)
-                groups = read_turns(turns, self._runtime.host.tools(), pdfs)[1][first:]
+                groups = read_turns(turns, self._runtime.host.tools(), documents)[1][first:]
                 for turn, messages in zip(turns[first:], groups, strict=True):
                     turn.start = len(conversation.entries)
                     for message in await pretokenise(loaded.format, messages, None, memo):
@@ -245,13 +245,19 @@ class Conversations:
         listed = await list_new_inputs(sent, known, self._cache)
         find = (await referenced_items(items, known, self._cache)).get
         meant = (find(item.id) if isinstance(item, ItemReference) else item for item in items)
-        pdfs = await self._pdf_reader.read(filter(None, meant))
+        documents = await self._document_reader.read(filter(None, meant))
         async with self._model(conversation) as (model, loaded):
             memo, tools = self._memo.of(loaded.vocabulary), self._runtime.host.tools()
             history = read_turns(turns, tools)[0]
             ended = abandoned_calls(listed, history.pending_calls)
             groups = new_messages(
-                items, history, tools, find, pdfs, refuse_unseen=not self._lenient, abandoned=ended
+                items,
+                history,
+                tools,
+                find,
+                documents,
+                refuse_unseen=not self._lenient,
+                abandoned=ended,
             )
             groups = [list(await pretokenise(loaded.format, group, None, memo)) for group in groups]
             return add_items(conversation, loaded.format, listed, groups, model)

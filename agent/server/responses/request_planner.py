@@ -44,7 +44,7 @@ from agent.server.input.declared_tools import (
     declared_tools,
     refuse_unauthorized,
 )
-from agent.server.input.files import PdfReader
+from agent.server.input.files import DocumentReader
 from agent.server.input.items import InputHistory
 from agent.server.input.listed_items import list_input
 from agent.server.input.schemas import (
@@ -161,7 +161,7 @@ class TurnPlanner:
     options: ServerOptions
     memo: TokenMemo
     conversations: Conversations
-    pdf_reader: PdfReader
+    document_reader: DocumentReader
 
     def exposed_servers(self) -> list[str]:
         """Names of the operator's servers that a request may name."""
@@ -212,7 +212,7 @@ class TurnPlanner:
                 (await referenced_items(answered, known, cache)).get,
                 leading=continued.is_new,
                 refuse_unseen=request.origin.refuses_unseen,
-                pdfs=await self.pdf_reader.read(items),
+                documents=await self.document_reader.read(items),
                 describe=partial(tool_selection.describe_tools, loaded.format),
             ).read(answered, is_answered=not isinstance(job, SummaryJob))
             if history.text_format is not None:

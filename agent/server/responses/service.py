@@ -18,7 +18,7 @@ from agent.observability.metrics import Metrics
 from agent.server.http.errors import ApiError, rate_limited
 from agent.server.http.options import ServerOptions
 from agent.server.http.request_body import BodyBudget
-from agent.server.input.files import PdfReader
+from agent.server.input.files import DocumentReader
 from agent.server.input.schemas import CreateResponse
 from agent.server.input.stored_responses import ResponseCache
 from agent.server.input.token_memo import TokenMemo
@@ -55,9 +55,14 @@ class ResponseService:
         in_store = store.store if store is not None else Store(None)
         self._recorder = TurnRecorder(in_store)
         self._stores_responses = store is not None
-        pdf_reader = PdfReader()
+        document_reader = DocumentReader()
         self.conversations = Conversations(
-            self.models, in_store, self.cache, self.token_memo, pdf_reader, lenient=options.lenient
+            self.models,
+            in_store,
+            self.cache,
+            self.token_memo,
+            document_reader,
+            lenient=options.lenient,
         )
         self.running: dict[Turn, TurnPlan] = {}
         self._other_work = 0
@@ -65,7 +70,7 @@ class ResponseService:
         self.started_at = int(time.time())
         self._pending_tasks: set[asyncio.Task[None]] = set()
         self._planner = TurnPlanner(
-            self.models, options, self.token_memo, self.conversations, pdf_reader
+            self.models, options, self.token_memo, self.conversations, document_reader
         )
 
     @property

@@ -10,14 +10,15 @@ import pytest
 
 from agent.server.http.errors import ApiError
 from agent.server.input import files as input_files
-from agent.server.input.files import MAX_FILE_BYTES, PdfReader
+from agent.server.input.files import MAX_FILE_BYTES, DocumentReader
 from agent.server.input.schemas import InputMessage
 from tests.support.endpoint import Serve, api_error, engine_markup
 from tests.support.invariants import check
+from tests.support.office import docx, paragraph, text_cell, xlsx
 from tests.support.pdf import blank_pdf, encrypted_pdf, pdf
 from tests.support.scripts import HELLO
 from tools.builtin.browser import extraction
-from tools.builtin.browser.extraction import PDF_LIMITS, run_extract
+from tools.builtin.browser.extraction import DOCUMENT_LIMITS, run_extract
 from tools.sandbox.isolation import Isolation
 
 
@@ -92,6 +93,13 @@ async def test_file_counts_as_input(serve: Serve) -> None:
             "unsupported_value",
             "is an image",
         ),
+        ({"file_data": encoded(b"PK\x03\x04")}, "file_data", "unsupported_value", "is damaged"),
+        (
+            {"file_data": encoded(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1")},
+            "file_data",
+            "unsupported_value",
+            "has a password or an old format",
+        ),
         ({"file_data": encoded(b"\x00\x01")}, "file_data", "unsupported_value", "is not text"),
         ({"file_data": encoded(b"\xff\xff\xff")}, "file_data", "unsupported_value", "is not text"),
         (
@@ -130,6 +138,23 @@ async def test_pdf_is_read_as_an_attachment(serve: Serve, file_data: str) -> Non
     assert listed[0]["content"] == item["content"]
 
 
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (docx(paragraph("The fox", "heading1")), "# The fox"),
+        (xlsx(("Foxes", "visible", f"<row>{text_cell('red')}</row>")), "## Foxes\n\n| red |"),
+    ],
+    ids=["docx", "xlsx"],
+)
+async def test_office_document_is_read_by_its_content(serve: Serve, data: bytes, text: str) -> None:
+    served = await serve(HELLO)
+    item = message(filename="fox.txt", file_data=encoded(data))
+    check(await served.stream(input=[item]))
+    assert f'<file path="fox.txt" lines="{1 if text[1] == " " else 4}">\n{text}' in engine_markup(
+        served
+    )
+
+
 async def test_pdf_counts_as_input(serve: Serve) -> None:
     served = await serve(HELLO)
 
@@ -160,12 +185,14 @@ async def test_pdf_that_is_sent_again_is_not_read_again(
 @pytest.mark.parametrize(
     ("reader", "most", "words"),
     [
-        (PdfReader(seconds=0), 1, "too much time or memory"),
-        (PdfReader(replace(PDF_LIMITS, memory=16 << 20)), 1, "too much time or memory"),
-        (PdfReader(), 0, "more than 0 PDFs"),
+        (DocumentReader(seconds=0), 1, "too much time or memory"),
+        (DocumentReader(replace(DOCUMENT_LIMITS, memory=16 << 20)), 1, "too much time or memory"),
+        (DocumentReader(), 0, "more than 0 documents"),
     ],
 )
-async def test_pdf_beyond_a_limit_has_no_text(reader: PdfReader, most: int, words: str) -> None:
+async def test_pdf_beyond_a_limit_has_no_text(
+    reader: DocumentReader, most: int, words: str
+) -> None:
     file = encoded(pdf("x"))
     item = InputMessage.model_validate(message(file_data=file))
     read = await reader.read([item], most)
@@ -175,7 +202,7 @@ async def test_pdf_beyond_a_limit_has_no_text(reader: PdfReader, most: int, word
 async def test_reader_that_is_killed_as_it_starts_keeps_nobody_waiting() -> None:
     item = InputMessage.model_validate(message(file_data=encoded(pdf("x"))))
     for milliseconds in range(30):  # until its sandbox stands; one of them left a child behind
-        await PdfReader(seconds=milliseconds / 1000).read([item])
+        await DocumentReader(seconds=milliseconds / 1000).read([item])
 
 
 @pytest.mark.parametrize("answer", [b"[]", b"\xff", b'{"text": 1, "error": null}', b"[" * 9_000])
@@ -199,13 +226,16 @@ async def test_pdf_is_refused_where_nothing_isolates_its_reader(
 ) -> None:
     monkeypatch.setattr(extraction, "best_isolation", lambda: Isolation("none", "", False))
     item = InputMessage.model_validate(message(file_data=encoded(pdf("x"))))
-    (read,) = (await PdfReader().read([item])).values()
+    (read,) = (await DocumentReader().read([item])).values()
     assert "isolation" in read.problem
 
 
 async def test_too_many_requests_with_pdfs_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(input_files, "MAX_WAITING", 1)
-    reader, item = PdfReader(), InputMessage.model_validate(message(file_data=encoded(pdf("x"))))
+    reader, item = (
+        DocumentReader(),
+        InputMessage.model_validate(message(file_data=encoded(pdf("x")))),
+    )
     first, second = await asyncio.gather(
         reader.read([item]), reader.read([item]), return_exceptions=True
     )
@@ -220,7 +250,7 @@ async def test_pdf_in_a_conversation_is_read_again_when_an_item_is_deleted(serve
             items=[{"role": "user", "content": "first"}, item]
         )
         first = (await client.conversations.items.list(conversation.id, order="asc")).data[0]
-        served.service.conversations._pdf_reader._texts.clear()  # as after a restart
+        served.service.conversations._document_reader._texts.clear()  # as after a restart
         await client.conversations.items.delete(first.id, conversation_id=conversation.id)
         await client.responses.create(conversation=conversation.id, input="What is red?")
     assert "A red fox" in engine_markup(served) and "first" not in engine_markup(served)

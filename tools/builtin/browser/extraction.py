@@ -1,4 +1,4 @@
-"""Runs extract.py, confined: the text of pages and PDFs, which may attack their parser."""
+"""Runs extract.py, confined: the text of pages and documents, which may attack their parser."""
 
 import asyncio
 import contextlib
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.errors import AgentError
+from agent.util.images import document_kind
 from agent.util.temporary_folders import make_temporary_folder
 from tools import process_groups
 from tools.sandbox import isolation as sandbox
@@ -18,7 +19,7 @@ from tools.sandbox.isolation import Isolation, ResourceLimits, best_isolation
 EXTRACT_SCRIPT = Path(__file__).with_name("extract.py")
 EXTRACT_TIMEOUT_SECONDS = 30.0
 EXTRACT_LIMITS = ResourceLimits(memory=3 << 30, cpu=60)
-PDF_LIMITS, PDF_TIMEOUT_SECONDS = ResourceLimits(memory=1 << 30, cpu=20), 30.0
+DOCUMENT_LIMITS, DOCUMENT_TIMEOUT_SECONDS = ResourceLimits(memory=1 << 30, cpu=20), 30.0
 MAX_EXTRACT_BYTES = 16_000_000
 """Size of extract.py's answer, which a page may have made it write: it is not trusted."""
 _PAGE_MARK = re.compile(r"^\[page \d+ of \d+\]$", re.MULTILINE)
@@ -97,33 +98,41 @@ async def _communicate(process: asyncio.subprocess.Process, request: bytes, limi
 
 
 @dataclass(frozen=True, slots=True)
-class PdfText:
-    """The text of a PDF; without one, a sentence that says why."""
+class DocumentText:
+    """The text of a document; without one, a sentence that says why."""
 
     text: str = ""
     problem: str = ""
 
 
-async def read_pdf(
-    data: bytes, limits: ResourceLimits = PDF_LIMITS, seconds: float = PDF_TIMEOUT_SECONDS
-) -> PdfText:
-    """Read a PDF in a process with limits, without files and network: its parser may be attacked."""
+async def read_document(
+    data: bytes, limits: ResourceLimits = DOCUMENT_LIMITS, seconds: float = DOCUMENT_TIMEOUT_SECONDS
+) -> DocumentText:
+    """Read a PDF, DOCX or XLSX in a process with limits, without files and network, which its parser
+    may attack."""
+    kind = document_kind(data)
+    if kind == "application/x-ole-storage":
+        return DocumentText(
+            problem="The file has a password or an old format of Word or Excel: save it as DOCX, XLSX"
+            " or PDF without a password."
+        )
     isolation = await asyncio.to_thread(best_isolation)
     if not isolation.ok:
-        return PdfText(
-            problem="PDFs are read only in isolation, and none works on this machine"
+        return DocumentText(
+            problem="Documents are read only in isolation, and none works on this machine"
             " (agent doctor says why): send its text."
         )
     try:
-        about: dict[str, object] = {"kind": "application/pdf"}
+        about: dict[str, object] = {"kind": kind}
         answer = await run_extract(about, data, isolation, limits=limits, seconds=seconds)
     except ExtractionError:
         answer = b""
-    return await asyncio.to_thread(parse_answer, answer)
+    noun = "PDF" if kind == "application/pdf" else "document"
+    return await asyncio.to_thread(parse_answer, answer, noun)
 
 
-def parse_answer(answer: bytes) -> PdfText:
-    """Read what the process wrote, which the PDF may have made it write."""
+def parse_answer(answer: bytes, noun: str = "PDF") -> DocumentText:
+    """Read what the process wrote, which the document may have made it write."""
     try:
         result = json.loads(answer)
         text, error = str(result.get("text", "")), str(result.get("error", ""))
@@ -132,14 +141,16 @@ def parse_answer(answer: bytes) -> PdfText:
     match error.partition(":")[0]:
         case "":
             if _PAGE_MARK.sub("", text).strip():
-                return PdfText(text.replace("\0", "").encode("utf-8", "replace").decode())
-            problem = "The PDF has no text, its pages may be pictures: send what they say."
+                return DocumentText(text.replace("\0", "").encode("utf-8", "replace").decode())
+            problem = f"The {noun} has no text, its pages may be pictures: send what they say."
         case "FileNotDecryptedError" | "DependencyError":
             problem = "The PDF is encrypted: send it without a password."
+        case "UnknownArchive":
+            problem = "The file is an archive, and no DOCX or XLSX: send its text."
         case "MemoryError" | "SystemError" | "ImportError":  # what Python raises when memory ends
             problem = (
-                "Reading the PDF takes too much time or memory: send fewer pages, or its text."
+                f"Reading the {noun} takes too much time or memory: send a part of it, or its text."
             )
         case _:
-            problem = "The PDF is damaged and cannot be read: send its text."
-    return PdfText(problem=problem)
+            problem = f"The {noun} is damaged and cannot be read: send its text."
+    return DocumentText(problem=problem)

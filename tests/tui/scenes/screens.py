@@ -23,13 +23,17 @@ from agent.models.machine import Machine, estimate_fit
 from agent.store.conversations import Store
 from agent.tiny.vocabulary import ranks
 from agent.turn.options import TurnOptions
+from agent.util.temporary_folders import make_temporary_folder
 from tests.support.fake_app import AppDriver, FakeHost, emit_call, emit_message, emit_reasoning
 from tests.tui.scenes import Scene
 from tests.tui.scenes.turns import end_turn
+from tools.builtin.files.journal import ChangeJournal
+from tools.builtin.files.root_folder import RootFolder
 from tools.config.importers import ClientServers
 from tools.config.servers import ServerConfig
 from tools.policy.approvals import Policy
 from tools.types import Answer, ServerState, Tool
+from tui.screens.changes import ChangesScreen, read_changes
 from tui.screens.compare import CompareScreen
 from tui.screens.dialogs import ConfirmDialog
 from tui.screens.models import ModelsScreen
@@ -368,9 +372,31 @@ async def compared_plain(driver: AppDriver) -> None:
     await compared(driver)
 
 
-PLAIN: list[Scene] = [compared_plain]
+async def changed_files(driver: AppDriver) -> None:
+    folder = make_temporary_folder("agent-scene-")
+    root = folder / "root"
+    root.mkdir()
+    before = "".join(f"value_{number} = {number}\n" for number in range(1, 31))
+    (root / "values.py").write_text(before)
+    after = before.replace("_3 = 3\n", '_3 = "three"  # a word\n').replace("_25 = 25\n", "")
+    journal = ChangeJournal(RootFolder(root), folder / "undo")
+    journal.make({root / "values.py": after.encode()}, "write", "resp_1")
+    journal.make({root / "new.txt": b"one line\n"}, "write", "resp_2")
+    turns = {"resp_1": "1 ❯ Write three as a word", "resp_2": "2 ❯ Now a new file"}
+    screen = ChangesScreen(journal, turns, read_changes(journal, [*turns]), lambda _: None)
+    await driver.app.push_screen(screen)
+    await driver.pilot.press("down", "down", "down")
+    await driver.expect_text("# a word", "25    - value_25")
+
+
+async def changed_files_plain(driver: AppDriver) -> None:
+    """Signs and numbers tell without colours what is new."""
+    await changed_files(driver)
+
+
+PLAIN: list[Scene] = [compared_plain, changed_files_plain]
 SCENES: list[Scene] = [
-    compared, *PLAIN,
+    compared, changed_files, *PLAIN,
     conversations, deleting, replayed, models, model_details, first, downloading, examples, servers,
     tool_parameters, server_failed, approvals, approval_revoked, raw,
 ]  # fmt: skip

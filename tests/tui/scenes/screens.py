@@ -378,7 +378,7 @@ async def changed_files(driver: AppDriver) -> None:
     root.mkdir()
     before = "".join(f"value_{number} = {number}\n" for number in range(1, 31))
     (root / "values.py").write_text(before)
-    after = before.replace("_3 = 3\n", '_3 = "three"  # a word\n').replace("_25 = 25\n", "")
+    after = before.replace("_3 = 3\n", '_3 = "three"  # a word\n').replace("value_25 = 25\n", "")
     journal = ChangeJournal(RootFolder(root), folder / "undo")
     journal.make({root / "values.py": after.encode()}, "write", "resp_1")
     journal.make({root / "new.txt": b"one line\n"}, "write", "resp_2")

@@ -72,6 +72,8 @@ class Session:
         self.titles: bool | None = None
         """Whether the model writes titles; None: unless it is a script."""
         self._next_prompt: NextPrompt | None = None
+        self._adding = asyncio.Lock()
+        """Held while AGENTS.md is read, changed and written."""
 
     async def begin(self) -> None:
         """Read the configuration, open the store, begin to connect the tools. Raises UserError."""
@@ -137,6 +139,20 @@ class Session:
 
         project = await asyncio.to_thread(bootstrap.project_instructions, self.launch)
         self.options = replace(self.options, project=project)
+
+    async def add_instruction(self, instruction: str) -> str:
+        """Add a line to the project's AGENTS.md, and read it again for this conversation; a notice of
+        that. Raises UserError."""
+        from agent.conversation.project_instructions import add_instruction
+
+        async with self._adding:
+            path, line = await asyncio.to_thread(add_instruction, self.launch.root, instruction)
+            await self._read_project_instructions()
+        project = self.options.project
+        effect = "The model reads it from the next turn on."
+        if not project.files:
+            effect = "The model does not read it: project instructions are turned off."
+        return " ".join([f'Added "{line}" to {path}.', *(project.notices or [effect])])
 
     def _mark_welcomed(self) -> None:
         """Set ``first_start`` once, where the embedded model answers because there is no other."""

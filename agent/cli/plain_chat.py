@@ -20,7 +20,7 @@ from tools.builtin.files.journal import Outcome, net_changes
 from tools.types import Answer, Tool
 from tui.commands import changes, conversation, navigation, settings
 from tui.session import Session
-from tui.state.command import Command, parse_command
+from tui.state.command import Command, parse_command, parse_instruction
 
 ANSWERS = {
     "y": Answer("once"), "s": Answer("session"), "a": Answer("always"), "n": Answer("no"),
@@ -109,7 +109,9 @@ class PlainChat:
     async def _run_or_ask(self, text: str) -> None:
         name, argument = parse_command(text) or ("", "")
         try:
-            if not name:
+            if (instruction := parse_instruction(text)) is not None:
+                echo(await self.session.add_instruction(instruction))
+            elif not name:
                 notes, self.notes = self.notes, []
                 await self.ask(text + "".join(f"\n\n[{note}]" for note in notes))
             elif name in ("quit", "exit"):
@@ -181,6 +183,7 @@ class PlainChat:
     async def _help(self, _: str) -> None:
         for command in self._commands.values():
             echo(f"/{command.usage}: {command.summary}")
+        echo("#TEXT: add a line to the project's AGENTS.md")
         echo("/quit, or the end of the input: quit")
         echo("A line that ends in a backslash continues on the next one. Ctrl-C stops an answer.")
 

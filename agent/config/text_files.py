@@ -43,7 +43,7 @@ def read_clean_text(path: Path, max_bytes: int, *, inside: Path | None = None) -
         real = path.resolve(strict=True)
         if inside is not None and not real.is_relative_to(inside):
             raise UnusableFileError("is a link that leads out of its project")
-        data = _read_regular_file(real, max_bytes + 1)
+        data = read_regular_file(real, max_bytes + 1)
     except FileNotFoundError:
         raise
     except (OSError, RuntimeError) as error:
@@ -60,7 +60,7 @@ def read_clean_text(path: Path, max_bytes: int, *, inside: Path | None = None) -
     return strip_hidden(sanitize(text)), cut
 
 
-def _read_regular_file(path: Path, max_bytes: int) -> bytes:
+def read_regular_file(path: Path, max_bytes: int) -> bytes:
     """Read a file that is neither a link nor a pipe or device by the time it is open."""
     if not stat.S_ISREG(path.lstat().st_mode):
         raise OSError(errno.EINVAL, "it is not a regular file")

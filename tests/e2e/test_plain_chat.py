@@ -70,6 +70,21 @@ def test_plain_chat_reads_a_file_as_stdin(home: Path, script: Script, tmp_path: 
     assert done.stdout.count("It is **5**.") == 2 and done.returncode == 0
 
 
+def test_plain_chat_adds_to_agents_md(agent: RunAgent, script: Script, tmp_path: Path) -> None:
+    file = tmp_path / "work" / "AGENTS.md"
+    said = "# use tabs\n#\n## Heading\n# Heading\\\nand text\n"
+    done = agent(*PLAIN, "--engine", script(REPLY), stdin=said)
+    assert file.read_text() == "- use tabs\n"
+    assert f'Added "- use tabs" to {file}. The model reads it from the next turn on.' in done.out
+    assert "agent: Write an instruction behind the #, as in #use tabs." in done.out
+    assert done.out.count("It is **5**.") == 2, "headings are prompts"
+    file.unlink()
+    file.symlink_to(tmp_path / "elsewhere")
+    done = agent(*PLAIN, "--engine", script(REPLY), stdin="#x\n")
+    assert f"agent: Cannot add to {file}: it is a link to" in done.out and done.code == 0
+    assert not (tmp_path / "elsewhere").exists()
+
+
 @pytest.mark.parametrize("options", [["--serve"], ["--resume", "x", "-c"]])
 def test_plain_chat_refuses_what_it_cannot_do(agent: RunAgent, options: list[str]) -> None:
     done = agent(*PLAIN, *options, stdin="")

@@ -1,5 +1,6 @@
 """The app's session on a scripted engine: compaction, prefetch, resuming."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -181,6 +182,36 @@ async def test_project_instructions_stay_within_conversation(
         await reopen()
         await ask(session, "and now?")
         assert prompt().count("second version") == 1 and "first version" not in prompt()
+    await session.close()
+
+
+async def test_added_instruction_counts_from_next_turn(
+    open_session: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    session = open_session()
+    await session.begin()
+    await ask(session, "hello")
+    notices = await asyncio.gather(*map(session.add_instruction, ("use tabs", "no emoji")))
+    file = tmp_path / "AGENTS.md"
+    assert notices[0] == (
+        f'Added "- use tabs" to {file}. The model reads it from the next turn on.'
+    )
+    assert file.read_text() == "- use tabs\n- no emoji\n", "neither is lost"
+    await ask(session, "again")
+    form = session.runtime.format
+    assert form is not None
+    prompt = b"".join(map(form.token_bytes, session.conversation.ids())).decode()
+    assert prompt.count("- use tabs\n- no emoji\n") == 1 and "hello" in prompt
+    await session.close()
+    config = tmp_path / "home" / "config"
+    config.mkdir(parents=True, exist_ok=True)
+    (config / "config.toml").write_text("project_instructions = false\n")
+    session = open_session()
+    await session.begin()
+    assert (await session.add_instruction("x")).endswith(
+        "The model does not read it: project instructions are turned off."
+    )
     await session.close()
 
 

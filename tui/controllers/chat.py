@@ -11,7 +11,7 @@ from textual.content import Content
 from agent.conversation.attachments import format_attachment
 from agent.errors import UserError
 from tui.controllers.shell import ShellCommands
-from tui.state.command import parse_command
+from tui.state.command import parse_command, parse_instruction
 from tui.terminal.driver import notify_unfocused
 from tui.util.attachments import command_outputs, without_attachments
 from tui.util.format import display_text
@@ -111,7 +111,7 @@ class ChatController:
 
     async def _run_ask_or_queue(self, text: str) -> None:
         waits, parsed = True, None
-        if text.startswith(SHELL_MARK):
+        if text.startswith(SHELL_MARK) or parse_instruction(text) is not None:
             waits = False
         elif parsed := parse_command(text):
             if (command := self._app.commands.find(parsed[0])) is None:
@@ -211,7 +211,8 @@ class ChatController:
             await self.work.run(self._steer(text))
 
     async def _steer(self, text: str) -> None:
-        if self._own.running is None or parse_command(text) or text.startswith(SHELL_MARK):
+        is_prompt = not parse_command(text) and not text.startswith(SHELL_MARK)
+        if self._own.running is None or not is_prompt or parse_instruction(text) is not None:
             await self._submit(text)
         elif (message := await self.with_attachments(text)) is not None:
             if self._own.running is None:  # it ended while the files were read
@@ -237,6 +238,9 @@ class ChatController:
         if text.startswith(SHELL_MARK):
             self._run_shell(text)
             return
+        if (instruction := parse_instruction(text)) is not None:
+            await self._add_instruction(text, instruction)
+            return
         parsed = parse_command(text)
         command = self._app.commands.find(parsed[0]) if parsed else None
         if parsed is None or command is None:
@@ -254,6 +258,14 @@ class ChatController:
             self._reject(text, "A command is running: Esc stops it.")
         else:
             self.shell.start(command)
+
+    async def _add_instruction(self, text: str, instruction: str) -> None:
+        try:
+            notice = await self._app.session.add_instruction(instruction)
+        except UserError as error:
+            self._reject(text, str(error))
+            return
+        self._app.transcript.add_notice(display_text(notice))
 
     async def ask(self, text: str, begin: Begin | None = None, *, in_branch: bool = False) -> None:
         """Start a turn; no other may run. ``in_branch``: if it fails, its prompt can be edited."""

@@ -103,6 +103,7 @@ Prompt
   /  @             commands; files, whose text is sent with the prompt
   !                run a shell command as you, outside the sandbox;
                    its output goes with the next prompt; Esc undoes that
+  #                add the line to the project's AGENTS.md
 
 Conversation
   @select          select a message; ↑ ↓ move

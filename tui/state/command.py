@@ -99,3 +99,11 @@ def parse_command(text: str) -> tuple[str, str] | None:
     if (match := _LINE.match(text)) is None:
         return None
     return match["name"], (match["argument"] or "").strip()
+
+
+def parse_instruction(text: str) -> str | None:
+    """The text behind the ``#`` of one line, which goes into AGENTS.md; None: a prompt, as one with
+    ``##`` or a Markdown heading and what follows it."""
+    if not text.startswith("#") or text.startswith("##") or len(text.splitlines()) > 1:
+        return None
+    return text[1:].strip()

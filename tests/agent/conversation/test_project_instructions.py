@@ -11,8 +11,10 @@ from agent.conversation.conversation import Conversation
 from agent.conversation.project_instructions import (
     MAX_INSTRUCTION_BYTES,
     ProjectInstructions,
+    add_instruction,
     read_project_instructions,
 )
+from agent.errors import UserError
 from agent.turn.options import TurnOptions
 from tests.support.runtimes import MakeRuntime
 from tests.support.turns import FINAL, run_turn, write_script
@@ -131,3 +133,66 @@ async def test_turn_prompt_has_files_behind_system_once(
     markup = [token for token in conversation.ids() if form.is_markup(token)]
     plain = form.prompt_header(TurnOptions(instructions="Be brief.").prompt_header(()))
     assert len(markup) == len([token for token in plain if form.is_markup(token)])
+
+
+@pytest.mark.parametrize(
+    ("before", "instruction", "after"),
+    [
+        (None, "use tabs", b"- use tabs\n"),
+        (b"", " use tabs ", b"- use tabs\n"),
+        (b"# Rules\n", "- use tabs", b"# Rules\n- use tabs\n"),
+        (b"# Rules", "use tabs", b"# Rules\n- use tabs\n"),
+        (b"# Rules\r\n\r\n- a", "b", b"# Rules\r\n\r\n- a\r\n- b\r\n"),
+        ("\ufeffGrüße\n".encode(), "ä\x1b[31m\u202e", "\ufeffGrüße\n- ä\ufffd\n".encode()),
+    ],
+)
+def test_add_instruction_keeps_what_was_there(
+    repository: Path, before: bytes | None, instruction: str, after: bytes
+) -> None:
+    file = repository / "AGENTS.md"
+    if before is not None:
+        file.write_bytes(before)
+        file.chmod(0o640)
+    path, line = add_instruction(repository / "a" / "b", instruction)
+    assert (path, file.read_bytes()) == (file, after)
+    assert line == after.decode().splitlines()[-1]
+    assert file.stat().st_mode & 0o777 == (0o640 if before is not None else 0o644)
+    assert {each.name for each in repository.iterdir()} == {".git", "AGENTS.md", "a"}
+
+
+def test_add_instruction_to_nearest_file_or_working_folder(repository: Path) -> None:
+    (repository / "AGENTS.md").write_text("root\n")
+    (repository / "a" / "AGENTS.md").write_text("near\n")
+    assert add_instruction(repository / "a" / "b", "x")[0] == repository / "a" / "AGENTS.md"
+    (repository / ".git").rmdir()
+    assert add_instruction(repository / "a" / "b", "x")[0] == repository / "a" / "b" / "AGENTS.md"
+    assert (repository / "AGENTS.md").read_text() == "root\n"
+    assert (repository / "a" / "AGENTS.md").read_text() == "near\n- x\n"
+
+
+def test_add_instruction_refused_changes_nothing(repository: Path, tmp_path: Path) -> None:
+    file, outside = repository / "AGENTS.md", tmp_path / "AGENTS.md"
+
+    def refusal(instruction: str = "use tabs") -> str:
+        with pytest.raises(UserError) as refused:
+            add_instruction(repository / "a", instruction)
+        return str(refused.value)
+
+    assert refusal(" \x1b[0m ") == "Write an instruction behind the #, as in #use tabs."
+    assert not file.exists()
+    file.symlink_to(outside)
+    assert refusal() == f"Cannot add to {file}: it is a link to {outside}."
+    assert outside.read_text() == "beyond the repository"
+    file.unlink()
+    os.mkfifo(file)
+    assert refusal() == f"Cannot add to {file}: it is not a regular file."
+    file.unlink()
+    for data in (b"\xff\xfe latin", b"a\0b"):
+        file.write_bytes(data)
+        assert refusal() == f"Cannot add to {file}: it is not UTF-8 text."
+        assert file.read_bytes() == data
+    file.write_bytes(b"x" * (MAX_INSTRUCTION_BYTES - 5))
+    assert refusal() == f"Cannot add to {file}: the model reads no more than 32 KiB of it."
+    file.unlink()
+    file.mkdir()
+    assert refusal() == f"Cannot add to {file}: it is not a regular file."

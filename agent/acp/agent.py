@@ -18,6 +18,7 @@ from acp.helpers import ContentBlock
 from agent import bootstrap
 from agent.acp.session import EditorSession
 from agent.config.launch import LaunchOptions
+from agent.config.text_files import project_name
 from agent.conversation.conversation import Conversation
 from agent.engine.protocol import EngineError
 from agent.errors import UserError, user_errors
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
 
 McpServer = S.HttpMcpServer | S.SseMcpServer | S.AcpMcpServer | S.McpServerStdio
 PAGE_SESSIONS = 50
-_ASK = S.SessionMode(id="ask", name="Ask", description="Tools that change something ask first.")
-MODES = S.SessionModeState(current_mode_id="ask", available_modes=[_ASK])
-"""The one mode: what runs without a question is a matter of the approvals' rules."""
 
 
 class AcpAgent:
@@ -121,7 +119,7 @@ class AcpAgent:
     def _offered(self, session: EditorSession) -> dict[str, Any]:
         """The choices of a session for its editor, which hears of commands after the answer."""
         self._start(session.announce())
-        return {"modes": MODES, "config_options": session.config_options()}
+        return {"modes": session.modes(), "config_options": session.config_options()}
 
     async def _open_stored(
         self, session_id: str, cwd: str, mcp_servers: Sequence[McpServer] | None
@@ -142,8 +140,8 @@ class AcpAgent:
     async def _open(
         self, conversation: Conversation, cwd: str, servers: Sequence[McpServer] | None
     ) -> EditorSession:
-        root = Path(cwd)
-        if not root.is_absolute() or "\0" in cwd or not root.is_dir():
+        root = _absolute(cwd)
+        if not root.is_dir():
             raise RequestError(-32602, f"cwd must be the absolute path of a folder, not {cwd!r}.")
         launch = replace(self._launch, root=root)
         others = [session.root for session in self._sessions.values()]
@@ -151,14 +149,16 @@ class AcpAgent:
         try:
             toolbox = await asyncio.to_thread(bootstrap.create_toolbox, launch, others, brought)
             options = bootstrap.turn_options(launch, self._runtime.model, compact=True)
+            options = replace(options, mode=bootstrap.person_mode(launch))
             project = await asyncio.to_thread(bootstrap.project_instructions, launch)
+            folder = await asyncio.to_thread(project_name, root)
         except UserError as error:
             raise RequestError(-32603, str(error)) from error
         await toolbox.host.start()
         assert self.client is not None
         session = EditorSession(
             self.client, self._files, self._runtime, self._recorder, toolbox,
-            replace(options, project=project), conversation, root,
+            replace(options, project=project), conversation, root, folder,
         )  # fmt: skip
         self._sessions[session.id] = session
         problems = [s for s in toolbox.host.server_states() if s.status == "failed" and s.error]
@@ -183,13 +183,15 @@ class AcpAgent:
             raise RequestError(-32602, "The cursor is not one of this list.")
         start, store = int(cursor or 0), self._store
         summaries = await store.run(store.summaries)
-        # Those of all folders: each can be continued in any.
-        folder, end = cwd or str(self._launch.root.resolve()), start + PAGE_SESSIONS
+        if cwd is not None:
+            folder = await asyncio.to_thread(project_name, _absolute(cwd))
+            summaries = [each for each in summaries if each.folder == folder]
+        unknown, end = str(self._launch.root.resolve()), start + PAGE_SESSIONS
         return S.ListSessionsResponse(
             sessions=[
                 S.SessionInfo(
                     session_id=each.id,
-                    cwd=folder,
+                    cwd=cwd or each.folder or unknown,
                     title=each.title,
                     updated_at=datetime.fromtimestamp(each.updated, UTC).isoformat(),
                 )
@@ -225,9 +227,12 @@ class AcpAgent:
             session.cancel()
 
     async def set_session_mode(self, session_id: str, mode_id: str, **_: Any) -> None:
-        self._session(session_id)
-        if mode_id != MODES.current_mode_id:
-            raise RequestError(-32602, f"There is no mode {mode_id!r}; known: ask.")
+        session = self._session(session_id)
+        try:
+            session.set_mode(mode_id)
+        except UserError as error:
+            raise RequestError(-32602, str(error)) from error
+        self._start(session.send_mode())
 
     async def set_config_option(
         self, config_id: str, session_id: str, value: str | bool, **_: Any
@@ -239,8 +244,12 @@ class AcpAgent:
                     session.set_effort(str(value))
                 case "model":
                     await self._switch_model(session, str(value))
+                case "mode":
+                    session.set_mode(str(value))
+                    self._start(session.send_mode())
                 case _:
-                    raise UserError(f"There is no setting {config_id!r}; known: model, effort.")
+                    known = "known: model, effort, mode"
+                    raise UserError(f"There is no setting {config_id!r}; {known}.")
         except UserError as error:
             raise RequestError(-32602, str(error)) from error
         return S.SetSessionConfigOptionResponse(config_options=session.config_options())
@@ -263,6 +272,12 @@ class AcpAgent:
         for session in self._sessions.values():
             session.cancel()
         await asyncio.gather(*(session.close() for session in self._sessions.values()))
+
+
+def _absolute(cwd: str) -> Path:
+    if not (path := Path(cwd)).is_absolute() or "\0" in cwd:
+        raise RequestError(-32602, f"cwd must be the absolute path of a folder, not {cwd!r}.")
+    return path
 
 
 def _server_config(server: McpServer, root: Path) -> ServerConfig:

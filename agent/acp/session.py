@@ -20,7 +20,6 @@ from agent.acp.prompt import prompt_text
 from agent.acp.updates import Content, TurnUpdates, diffs, text_content
 from agent.conversation.attachments import split_attachments
 from agent.conversation.conversation import Conversation
-from agent.conversation.messages import User
 from agent.errors import UserError
 from agent.runtime.runtime import Runtime
 from agent.store.event_codec import merge_deltas
@@ -36,7 +35,7 @@ from tools.builtin.files.server import FilesServer
 from tools.builtin_server import ToolError
 from tools.factory import Toolbox
 from tools.policy.approvals import ASK_REASON
-from tools.types import Answer, Tool
+from tools.types import MODES, Answer, Tool
 
 if TYPE_CHECKING:
     from acp.interfaces import Client
@@ -46,6 +45,8 @@ COMMANDS = (
     ("compact", "Summarise the oldest turns", None),
     ("context", "Show what fills the context", None),
     ("effort", "Set how long the model thinks", "low, medium or high"),
+    ("mode", "Choose which calls run without asking", "ask, plan or accept-edits"),
+    ("accept", "Have the plan of mode plan carried out", None),
 )
 EDITOR_SECONDS = 10.0
 """Time that the editor has to read or write a file before the one on disk counts."""
@@ -64,12 +65,13 @@ class EditorSession:
         options: TurnOptions,
         conversation: Conversation,
         root: Path,
+        folder: str,
     ) -> None:
-        """``files``: what the editor offers to read and write."""
+        """``files``: what the editor offers to read and write. ``folder``: a new conversation's."""
         self.id, self.root, self.toolbox = conversation.id, root, toolbox
         self._client, self._files, self._runtime, self._recorder = client, files, runtime, recorder
         self.options = replace(options, approver=self._approve)
-        self._conversation = conversation
+        self._conversation, self._folder = conversation, folder
         self._context: ev.AgentContext | None = None
         self._prompting, self._cancelled = asyncio.Lock(), False
         self._turn: Turn | None = None
@@ -152,11 +154,12 @@ class EditorSession:
     async def _run(self, text: str, job: TurnJob | None = None) -> S.StopReason:
         before = self._conversation.id
         turn = Turn(
-            self._runtime, self._conversation, [] if job else [User(text)], self.options,
+            self._runtime, self._conversation,
+            [] if job else self.options.prompt_messages(text), self.options,
             interface=ACP, host=self.toolbox.host, policy=self.toolbox.policy, job=job,
         )  # fmt: skip
         if self._recorder is not None and job is None:
-            self._recorder.record(turn, text)
+            self._recorder.record(turn, text, folder=self._folder)
         elif self._recorder is not None:
             self._recorder.save_after(turn)
         self._turn, self._updates, self._questions = turn, self._new_updates(), asyncio.Queue()
@@ -198,12 +201,18 @@ class EditorSession:
                 return await self._run("", compact_conversation)
             case "effort":
                 self.set_effort(argument)
-                text, options = f"Effort: {argument}", self.config_options()
-                await self.send(
-                    S.ConfigOptionUpdate(
-                        session_update="config_option_update", config_options=options
-                    )
-                )
+                text = f"Effort: {argument}"
+                await self._send_config_options()
+            case "mode":
+                self.set_mode(argument)
+                text = f"Mode {argument}: {MODES[self.options.mode]}."
+                await self.send_mode()
+            case "accept":
+                if self.options.mode != "plan":
+                    raise UserError("There is no plan to accept: /mode plan asks for one.")
+                self.set_mode("ask")
+                await self.send_mode()
+                return await self._run("Carry out the plan.")
             case _:
                 text = _describe_context(self._context)
         await self.send(helpers.update_agent_message_text(text))
@@ -218,19 +227,44 @@ class EditorSession:
         chosen = cast(Literal["low", "medium", "high"], effort)
         self.options = replace(self.options, effort=chosen)
 
+    def set_mode(self, mode: str) -> None:
+        """Set which calls run in later turns. Raises UserError."""
+        if mode not in MODES:
+            raise UserError(f"The mode must be {', '.join(MODES)}, not {mode!r}.")
+        self.options = replace(self.options, mode=mode)
+
+    def modes(self) -> S.SessionModeState:
+        modes = [S.SessionMode(id=m, name=m.capitalize(), description=d) for m, d in MODES.items()]
+        return S.SessionModeState(current_mode_id=self.options.mode, available_modes=modes)
+
+    async def send_mode(self) -> None:
+        """Tell the editor the mode, which is a setting too for editors that know settings."""
+        await self.send(helpers.update_current_mode(self.options.mode))
+        await self._send_config_options()
+
+    async def _send_config_options(self) -> None:
+        options = self.config_options()
+        await self.send(
+            S.ConfigOptionUpdate(session_update="config_option_update", config_options=options)
+        )
+
     def config_options(self) -> list[Any]:
         model = self._runtime.model.name
-        choices = {"model": (model, self.models), "effort": (self.options.effort, EFFORTS)}
+        choices: dict[str, tuple[Literal["model", "thought_level", "mode"], str, Sequence[str]]] = {
+            "model": ("model", model, self.models),
+            "effort": ("thought_level", self.options.effort, EFFORTS),
+            "mode": ("mode", self.options.mode, [*MODES]),
+        }
         return [
             S.SessionConfigOptionSelect(
                 id=name,
                 name=name.capitalize(),
-                category="model" if name == "model" else "thought_level",
+                category=category,
                 type="select",
                 current_value=current,
                 options=[S.SessionConfigSelectOption(value=value, name=value) for value in values],
             )
-            for name, (current, values) in choices.items()
+            for name, (category, current, values) in choices.items()
         ]
 
     # --- the editor's files ---

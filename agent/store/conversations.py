@@ -83,10 +83,12 @@ class Store:
         *,
         start: int | None = None,
         served: dict[str, Any] | None = None,
+        folder: str | None = None,
     ) -> None:
         """Write a turn that starts, and its conversation; like `note`, without waiting for the disk.
         ``start``: its first entry (None: the next one). ``served``: for the endpoint; None: a person's
-        turn. Raises sqlite3.Error, and ConversationChangedError where it cannot extend a client's."""
+        turn. ``folder``: a new conversation's, where not the store's. Raises sqlite3.Error, and
+        ConversationChangedError where it cannot extend a client's."""
         source = "local" if served is None else "http"
         if start is None:
             start = len(conversation.entries)
@@ -101,7 +103,7 @@ class Store:
             self.db.execute("begin immediate")
             if response.conversation is not None:
                 self.tree.check_unchanged(conversation)
-            self.tree.add(conversation, prompt, response.model, source, owner)
+            self.tree.add(conversation, prompt, response.model, source, owner, folder)
             self.db.execute(
                 "insert into turns values (?,?,?,?,?,?,?,?,null,null,null,?)",
                 (response.id, conversation.id, prompt, "in_progress", response.model_dump_json(),

@@ -61,10 +61,12 @@ class TurnRecorder:
         start: int | None = None,
         served: MakeServedRecord | None = None,
         keep: Keep = "all",
+        folder: str | None = None,
     ) -> Awaitable[None]:
         """Write a turn that is about to start, or has started, then all of its events and results.
         ``prompt``: what a list shows of the turn. ``start``: the conversation's entry that it begins
-        with; None: the next one. ``served``: for a response of the endpoint. The result may be awaited:
+        with; None: the next one. ``served``: for a response of the endpoint. ``folder``: a new
+        conversation's; None: the store's. The result may be awaited:
         until the row is written, or the turn if it has ended. That raises ConversationChangedError
         where the turn cannot extend its client's conversation any more."""
         name = turn.response.id
@@ -74,6 +76,7 @@ class TurnRecorder:
             response=turn.response.model_copy(),
             start=len(turn.conversation.entries) if start is None else start,
             served=None if served is None else served(turn.response),
+            folder=folder,
         )
         self._recordings[name] = _Recording(self._store, turn, self._ended, served, keep, begin)
         return asyncio.shield(self._recordings[name].begun)

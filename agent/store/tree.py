@@ -104,9 +104,11 @@ class ConversationTree:
         model: str,
         source: str = "local",
         owner: str = "",
+        folder: str | None = None,
     ) -> None:
         """Insert or touch the row, titled by ``prompt``; a branch's parent is one it shares with.
-        ``owner``: the client that a new conversation belongs to; a branch belongs to its parent's."""
+        ``owner``: the client that a new conversation belongs to; a branch belongs to its parent's.
+        ``folder``: another one than a person's new conversations belong to."""
         now, title = self.clock.now(), title_from(prompt)
         query = "select 1 from conversations where id = ? and not hidden"
         if self._db.execute(query, (conversation.id,)).fetchone() is None:
@@ -122,7 +124,7 @@ class ConversationTree:
             " folder = iif(folder = '', excluded.folder, folder)",
             (conversation.id, title, model, conversation.vocabulary, now,
              position.parent, position.shared, source, owner,
-             self._folder if source == "local" else ""),
+             (self._folder if folder is None else folder) if source == "local" else ""),
         )  # fmt: skip
 
     def _attach(self, conversation: Conversation, title: str) -> str:

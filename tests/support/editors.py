@@ -66,6 +66,16 @@ class Editor:
         chunks = (u for u in self.updates if u.session_update == kind)
         return "".join(getattr(chunk.content, "text", "") for chunk in chunks)
 
+    def modes(self) -> list[str]:
+        """The mode in each update that has one."""
+        modes = []
+        for update in self.updates:
+            if update.session_update == "current_mode_update":
+                modes.append(update.current_mode_id)
+            elif update.session_update == "config_option_update":
+                modes += [o.current_value for o in update.config_options if o.id == "mode"]
+        return modes
+
     async def until(self, condition: Callable[[], object]) -> None:
         """Wait until a condition holds, which an update or a question can make true."""
         async with asyncio.timeout(HANG_SECONDS):

@@ -175,6 +175,71 @@ async def test_commands_and_settings(tmp_path: Path, project: Path) -> None:
                 await agent.set_config_option(config_id=config_id, session_id=session, value=value)
 
 
+async def test_modes_decide_what_runs(tmp_path: Path, project: Path) -> None:
+    written = call("files__write", path="a.txt", content="two\n")
+    replies = (written, final("A plan."), written, final("Written."), final("Done."))
+    options = script_option(tmp_path, *replies)
+    launch = (*options, "--tools", "files", "--mode", "plan")
+    async with open_editor(tmp_path, *launch) as (editor, agent, _):
+        opened = await agent.new_session(cwd=str(project), mcp_servers=[])
+        session, modes = opened.session_id, opened.modes
+        assert modes is not None and modes.current_mode_id == "plan"
+        assert [mode.id for mode in modes.available_modes] == ["ask", "plan", "accept-edits"]
+        await agent.prompt(session_id=session, prompt=[text_block("Write")])
+        assert (project / "a.txt").read_text() == "one\n" and not editor.questions
+
+        await agent.set_session_mode(session_id=session, mode_id="accept-edits")
+        await editor.until(lambda: editor.modes() == ["accept-edits"] * 2)
+        await agent.prompt(session_id=session, prompt=[text_block("Write")])
+        assert (project / "a.txt").read_text() == "two\n" and not editor.questions
+
+        for mode in ("", "Plan", "bypass"):
+            with pytest.raises(RequestError, match="must be ask, plan, accept-edits"):
+                await agent.set_session_mode(session_id=session, mode_id=mode)
+        with pytest.raises(RequestError, match="no plan to accept"):
+            await agent.prompt(session_id=session, prompt=[text_block("/accept")])
+        await agent.set_config_option(config_id="mode", session_id=session, value="plan")
+        await editor.until(lambda: editor.modes()[2:] == ["plan"] * 2)
+        loaded = await agent.load_session(cwd=str(project), session_id=session, mcp_servers=[])
+        assert loaded.modes is not None and loaded.modes.current_mode_id == "plan", "of --mode"
+        await agent.prompt(session_id=session, prompt=[text_block("/mode ask")])
+        await agent.prompt(session_id=session, prompt=[text_block("/mode plan")])
+        await agent.prompt(session_id=session, prompt=[text_block("/accept")])
+        assert editor.modes()[4:] == ["ask"] * 2 + ["plan"] * 2 + ["ask"] * 2
+        assert editor.text().endswith("Done.")
+
+
+async def test_list_has_conversations_of_a_folder(tmp_path: Path, project: Path) -> None:
+    other, inner = tmp_path / "other", project / "inner"
+    other.mkdir()
+    inner.mkdir()
+    (project / ".git").mkdir()
+    options = script_option(tmp_path, final("Hello."))
+    async with open_editor(tmp_path, *options) as (_, agent, _process):
+        names = {}
+        for folder in (inner, other):
+            session = (await agent.new_session(cwd=str(folder), mcp_servers=[])).session_id
+            await agent.prompt(session_id=session, prompt=[text_block("Hi")])
+            names[session] = folder
+
+        async def listed(cwd: Path | None) -> list[tuple[Path, str]]:
+            sessions = (await agent.list_sessions(cwd=str(cwd) if cwd else None)).sessions
+            return [(names[each.session_id], each.cwd) for each in sessions]
+
+        assert await listed(inner) == [(inner, str(inner))]
+        assert await listed(project) == [(inner, str(project))], "the repository's"
+        assert await listed(other) == [(other, str(other))]
+        assert await listed(tmp_path / "gone") == []
+        assert await listed(None) == [(other, str(other)), (inner, str(project))]
+        # Another folder can continue it, and does not take it over.
+        first = next(iter(names))
+        await agent.load_session(cwd=str(other), session_id=first, mcp_servers=[])
+        await agent.prompt(session_id=first, prompt=[text_block("Again")])
+        assert [folder for folder, _ in await listed(other)] == [other]
+        with pytest.raises(RequestError, match="absolute path"):
+            await agent.list_sessions(cwd="relative")
+
+
 async def test_sessions_have_folders_of_their_own(tmp_path: Path, project: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
@@ -284,7 +349,8 @@ def test_wrong_parameters_are_answered_with_errors(tmp_path: Path) -> None:
         ("nothing", {}),
         ("session/load", {"cwd": "/", "sessionId": "no", "mcpServers": []}), ("_own/thing", {}),
         ("session/prompt", {"sessionId": "no", "prompt": [{"type": "text", "text": "x"}]}),
-        ("session/list", {"cursor": "²"}), ("session/set_mode", {"sessionId": "no", "modeId": "x"}),
+        ("session/list", {"cursor": "²"}), ("session/list", {"cwd": "/a\0"}),
+        ("session/set_mode", {"sessionId": "no", "modeId": "x"}),
     ]  # fmt: skip
     lines = [
         json.dumps({"jsonrpc": "2.0", "id": at, "method": method, "params": params}).encode()

@@ -10,7 +10,7 @@ import pytest
 from agent.conversation.attachments import read_attachment
 from agent.errors import UserError
 from tests.support.office import WORD, docx, paragraph, table, text_cell, xlsx, zipped
-from tools.builtin.browser.extract import MAX_ROWS
+from tools.builtin.browser.extract import MAX_DOCUMENT_CHARS, MAX_ROWS
 from tools.builtin.browser.extraction import DOCUMENT_TIMEOUT_SECONDS, read_document
 
 ENTITIES = "".join(
@@ -51,12 +51,17 @@ async def text_of(data: bytes) -> str:
             "1. a\n2. b\n\nEnd",
         ),
         (table(["a|b", "c"], ["d", ""]), "| a\\|b | c |\n| --- | --- |\n| d |  |"),
+        ("<w:tbl></w:tbl><w:tbl><w:tr></w:tr></w:tbl>" + paragraph("End"), "End"),
+        (table(["a"], [""], ["b"]), "| a |\n| --- |\n| b |"),
         (MERGED, "| wide |  | end |\n| --- | --- | --- |"),
         (CHANGED, "It is new"),
         (NOTED, "Noted[1]\n\n[1] See the annex."),
     ],
-    ids=["paragraphs", "headings", "bullets", "numbers", "table", "merged", "changes", "notes"],
-)
+    ids=[
+        "paragraphs", "headings", "bullets", "numbers", "table", "no rows", "blank row", "merged",
+        "changes", "notes",
+    ],
+)  # fmt: skip
 async def test_docx_is_read_as_markdown(body: str, text: str) -> None:
     assert await text_of(docx(body)) == text
 
@@ -80,6 +85,27 @@ async def test_million_rows_are_cut_with_a_note() -> None:
     assert time.monotonic() - started < 2 * DOCUMENT_TIMEOUT_SECONDS
     assert text.endswith(f"\n[the first {MAX_ROWS:,} of 1,000,000 rows]")
     assert text.count("| 7 |") == MAX_ROWS
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        ("7", "7"), ("-0.5", "-0.5"), ("0.30000000000000004", "0.3"), ("1e300", "1e+300"),
+        ("123456789012345", "123456789012345"),
+    ],
+)  # fmt: skip
+async def test_number_of_a_sheet_has_the_digits_that_sheets_keep(number: str, text: str) -> None:
+    data = xlsx(("A", "visible", f"<row><c><v>{number}</v></c></row>"))
+    assert await text_of(data) == f"## A\n\n| {text} |\n| --- |"
+
+
+async def test_text_that_is_too_long_ends_with_a_note() -> None:
+    cell = text_cell("x" * 30_000)
+    text = await text_of(
+        xlsx(*[(f"S{number}", "visible", f"<row>{cell}</row>" * 20) for number in range(6)])
+    )
+    assert text.endswith(f"\n\n[the first {MAX_DOCUMENT_CHARS:,} characters]")
+    assert len(text) < MAX_DOCUMENT_CHARS + 40 and "## S3" in text and "## S4" not in text
 
 
 def bomb() -> bytes:

@@ -26,6 +26,8 @@ EXCEL_TYPE = re.compile(
 HEADING_TAGS = ("h1", "h2", "h3", "h4", "h5", "h6")
 MAX_TEXT_CHARS = 2_100_000
 """More than a page can have for the model (``page.MAX_PAGE_CHARS``)."""
+MAX_DOCUMENT_CHARS = 2_000_000
+"""Longest text of a DOCX or XLSX; a note says where it ends."""
 UNCONFINED_ERROR = "no isolation works on this machine, and HTML and PDF are read only within one"
 SHORT_TEXT_CHARS = 500
 """With less main text than this the page may have none, such as a page of links."""
@@ -111,10 +113,14 @@ def extract_office(data: bytes) -> dict[str, str]:
         except KeyError:
             types = b""
     if WORD_TYPE.search(types):
-        return {"title": "", "text": extract_docx(data)}
-    if EXCEL_TYPE.search(types):
-        return {"title": "", "text": extract_xlsx(data)}
-    return {"error": "UnknownArchive"}
+        text = extract_docx(data)
+    elif EXCEL_TYPE.search(types):
+        text = extract_xlsx(data)
+    else:
+        return {"error": "UnknownArchive"}
+    if len(text) > MAX_DOCUMENT_CHARS:
+        text = f"{text[:MAX_DOCUMENT_CHARS]}\n\n[the first {MAX_DOCUMENT_CHARS:,} characters]"
+    return {"title": "", "text": text}
 
 
 def extract_docx(data: bytes) -> str:
@@ -143,26 +149,27 @@ def extract_xlsx(data: bytes) -> str:
             continue
         sheet = book.get_sheet_by_name(about.name)
         rows = [[cell_text(cell) for cell in row] for row in sheet.to_python(nrows=MAX_ROWS)]
-        if table := markdown_table([row for row in rows if any(row)], sheet.height):
+        if table := markdown_table(rows, sheet.height):
             is_visible = about.visible == python_calamine.SheetVisibleEnum.Visible
             name = " ".join(about.name.split()) + ("" if is_visible else " (hidden)")
             parts.append(f"## {name}\n\n{table}")
             size += len(table)
-        if size > MAX_TEXT_CHARS:
+        if size > MAX_DOCUMENT_CHARS:
             break
     return "\n\n".join(parts)
 
 
 def cell_text(cell: object) -> str:
-    """The text of a sheet's cell; every number in a sheet is a float."""
-    return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
+    """The text of a sheet's cell; every number in a sheet is a float, of 15 digits at most."""
+    return f"{cell:.15g}" if isinstance(cell, float) else str(cell)
 
 
 def markdown_table(rows: list[list[str]], count: int) -> str:
-    """Format rows, of ``count``, as a Markdown table whose first row is its head."""
+    """Format rows, of ``count``, as a Markdown table with a head; blank rows are left out."""
+    rows = [row for row in rows[:MAX_ROWS] if any(map(str.strip, row))]
     width = max(map(len, rows), default=0)
     lines = []
-    for row in rows[:MAX_ROWS]:
+    for row in rows:
         cells = (" ".join(cell.split()).replace("|", "\\|") for cell in row)
         lines.append(f"| {' | '.join(cells)}{' |' * (width - len(row))} |")
     if lines:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from agent.errors import UserError
+from agent.errors import UserError, user_errors
 from tui.commands.conversation import find_message, message_numbers
 from tui.screens.dialogs import ChoiceDialog
 from tui.state.command import Command, CompletionItem
 from tui.util.attachments import without_attachments
 
 if TYPE_CHECKING:
+    from tools.builtin.files.journal import RecordedStep
     from tui.commands.context import CommandContext
 
 GOALS = {
@@ -26,19 +27,29 @@ GOALS = {
 async def undo(app: CommandContext, _: str) -> None:
     from tools.builtin.files.journal import last_turn
 
-    journal, turns = app.session.journal, await app.session.response_ids()
-    if (turn := last_turn(await asyncio.to_thread(journal.steps, turns))) is None:
-        raise UserError("There is nothing to undo: no tool has changed a file since.")
-    app.chat.report_outcome(await asyncio.to_thread(journal.undo, {turn}), "took back")
+    await _move(app, last_turn, "undo: no change of files is recorded", back=True)
 
 
 async def redo(app: CommandContext, _: str) -> None:
     from tools.builtin.files.journal import undone_turn
 
+    await _move(app, undone_turn, "redo", back=False)
+
+
+async def _move(
+    app: CommandContext,
+    choose: Callable[[list[RecordedStep]], str | None],
+    what: str,
+    *,
+    back: bool,
+) -> None:
+    """Take the changes of the chosen turn back, or make them again. Raises UserError."""
     journal, turns = app.session.journal, await app.session.response_ids()
-    if (turn := undone_turn(await asyncio.to_thread(journal.steps, turns))) is None:
-        raise UserError("There is nothing to redo.")
-    app.chat.report_outcome(await asyncio.to_thread(journal.redo, {turn}), "made again")
+    with user_errors(OSError, failure="Nothing was changed"):
+        if (turn := choose(await asyncio.to_thread(journal.steps, turns))) is None:
+            raise UserError(f"There is nothing to {what}.")
+        outcome = await asyncio.to_thread(journal.undo if back else journal.redo, {turn})
+    app.chat.report_outcome(outcome, "took back" if back else "made again")
 
 
 async def rewind(app: CommandContext, argument: str) -> None:
@@ -64,7 +75,8 @@ async def rewind(app: CommandContext, argument: str) -> None:
         turns = app.transcript.own_turns
         later = {turn.response_id for turn in turns[turns.index(message) :]}
         if goal != "conversation":
-            outcome = await asyncio.to_thread(app.session.journal.undo, later)
+            with user_errors(OSError, failure="Nothing was changed"):
+                outcome = await asyncio.to_thread(app.session.journal.undo, later)
             app.chat.report_outcome(outcome, "took back")
         if goal != "files":
             assert message.start is not None, "own turns have one"

@@ -222,7 +222,8 @@ class Navigator:
             id: f"{number} ❯ {' '.join(display_text(prompt).split())[:MAX_LABEL_CHARS]}"
             for number, (id, prompt) in enumerate(zip_longest(ids, prompts, fillvalue=""), 1)
         }
-        files = await asyncio.to_thread(read_changes, session.journal, ids)
+        with user_errors(OSError, failure="Cannot read what was changed"):
+            files = await asyncio.to_thread(read_changes, session.journal, ids)
         on_outcome = partial(self._chat.report_outcome, verb="took back")
         await self._push(ChangesScreen(session.journal, labels, files, on_outcome))
 

@@ -3,9 +3,11 @@
 import os
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -209,6 +211,27 @@ def test_journal_that_cannot_be_written_leaves_tools_working(tmp_path: Path) -> 
     project = Project(tmp_path / "root", tmp_path / "undo")
     project.write("1", a="tool")
     assert project.texts() == {"a": "tool"} and project.journal.undo({"1"}).changes == []
+
+
+def test_damaged_journal_begins_again(project: Project) -> None:
+    project.write("1", a="tool")
+    (path,) = project.folder.glob("*.sqlite")
+    for leftover in project.folder.glob("*-*"):
+        leftover.unlink()
+    path.write_bytes(b"not a database " * 1000)
+    project.run("2", "echo new > b")
+    assert [step.turn for step in project.journal.steps({"1", "2"})] == ["2"]
+    assert not project.journal.undo({"2"}).conflicts and project.texts() == {"a": "tool"}
+
+
+def test_journal_that_breaks_meanwhile_is_an_error_of_the_system(project: Project) -> None:
+    project.write("1", a="tool")
+    journal = project.journal
+    assert journal.steps({"1"})
+    with closing(sqlite3.connect(next(project.folder.glob("*.sqlite")))) as db:
+        db.execute("DROP TABLE change")
+    with pytest.raises(OSError, match="changes cannot be recorded"):
+        journal.undo({"1"})
 
 
 def test_journals_are_private_and_forgotten_by_conversation(project: Project) -> None:

@@ -121,14 +121,14 @@ class ChangeJournal:
 
     def begin(self, tool: str, title: str) -> int | None:
         """Look at all files before a command; returns its step, None where it cannot be recorded."""
-        with self.lock:
+        with self._locked():
             if self._db is None or not self._look():
                 return None
             return self._add_step(tool, title)
 
     def end(self, step: int | None) -> None:
         """Record what a command has changed, once no process of it is left."""
-        with self.lock:
+        with self._locked():
             if step is not None and self._db is not None:
                 self._look(step)
                 self._close_step(step)
@@ -139,7 +139,7 @@ class ChangeJournal:
     ) -> None:
         """Make all changes of the files tools or none, and record them; None deletes. ``turn``: the one
         whose changes these continue; None: the running one."""
-        with self.lock:
+        with self._locked():
             plan, contents = _Plan(), dict[str, bytes]()
             for real, data in wanted.items():
                 path = self.root.name(real)
@@ -172,7 +172,7 @@ class ChangeJournal:
 
     def steps(self, turns: Collection[str]) -> list[RecordedStep]:
         """Return the steps of these turns that have changed something, the oldest first."""
-        with self.lock:
+        with self._locked():
             if self._db is None or not turns:
                 return []
             if self._db.execute("SELECT 1 FROM step WHERE pid IS NOT NULL").fetchone():
@@ -195,7 +195,7 @@ class ChangeJournal:
             return None
         if state.kind == "link":
             return os.fsencode(state.content)
-        with self.lock:
+        with self._locked():
             if self._db is None:
                 return None
             query = "SELECT data FROM content WHERE digest = ?"
@@ -239,7 +239,7 @@ class ChangeJournal:
 
     def last_call(self, conversation: str) -> RecordedStep | None:
         """Return the latest call of the files tools in a conversation that is not taken back."""
-        with self.lock:
+        with self._locked():
             if self._db is None:
                 return None
             row = self._db.execute(
@@ -255,7 +255,7 @@ class ChangeJournal:
 
     def undo_call(self, conversation: str, *, dry_run: bool = False) -> RecordedStep:
         """Take back the `last_call`, or nothing of it; ``dry_run``: only return it."""
-        with self.lock:
+        with self._locked():
             if (step := self.last_call(conversation)) is None:
                 raise ToolError("nothing to undo in this conversation")
             plan = self._plan([step], None, back=True)
@@ -268,7 +268,7 @@ class ChangeJournal:
             return step
 
     def _move(self, turns: Collection[str], path: str | None, *, back: bool) -> Outcome:
-        with self.lock:
+        with self._locked():
             if not (steps := self.steps(turns)):
                 return Outcome()
             self._look()  # what differs by now is not the tools'
@@ -391,6 +391,16 @@ class ChangeJournal:
 
     # --- the database ---
 
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Keep other threads out; raises OSError where the database fails."""
+        with self.lock:
+            try:
+                yield
+            except sqlite3.Error as error:
+                self._version = -1
+                raise OSError(f"changes cannot be recorded: {error}") from None
+
     @property
     def _db(self) -> sqlite3.Connection | None:
         """The database; None where nothing is to be kept, or it cannot be written."""
@@ -400,8 +410,13 @@ class ChangeJournal:
                 private_files.make_folder(folder)
                 root = os.fsencode(self.root.path)
                 path = folder / f"{file_tree.digest(root)[:16]}.sqlite"
-                os.close(private_files.opener(str(path), os.O_RDWR | os.O_CREAT))
-                self._opened = _connect(path)
+                try:
+                    self._opened = _connect(path)
+                except sqlite3.DatabaseError as error:
+                    if isinstance(error, sqlite3.OperationalError):
+                        raise
+                    path.unlink()  # it is damaged: what it had cannot be taken back any more
+                    self._opened = _connect(path)
                 self._opened.execute("INSERT OR IGNORE INTO root VALUES (?, 0)", (root,))
             except (OSError, sqlite3.Error):
                 self.max_bytes = 0
@@ -422,18 +437,14 @@ class ChangeJournal:
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """Begin a transaction, or take part in the one that runs. Raises OSError."""
+        """Begin a transaction, or take part in the one that runs."""
         assert self._opened is not None
         if self._opened.in_transaction:
             yield self._opened
             return
-        try:
-            with self._opened as db:
-                db.execute("BEGIN IMMEDIATE")
-                yield db
-        except sqlite3.Error as error:
-            self._version = -1
-            raise OSError(f"changes cannot be recorded: {error}") from None
+        with self._opened as db:
+            db.execute("BEGIN IMMEDIATE")
+            yield db
 
     def _add_step(self, tool: str, title: str, turn: str | None = None) -> int:
         conversation = builtin_server.conversation_id.get()
@@ -583,6 +594,7 @@ def find_root(folder: Path, turns: Collection[str]) -> Path | None:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
+    os.close(private_files.opener(str(path), os.O_RDWR | os.O_CREAT))
     db = sqlite3.connect(path, timeout=LOCK_SECONDS, isolation_level=None, check_same_thread=False)
     try:
         db.execute("PRAGMA journal_mode = WAL")

@@ -39,7 +39,7 @@ async def redo(app: CommandContext, _: str) -> None:
 async def _move(
     app: CommandContext,
     choose: Callable[[list[RecordedStep]], str | None],
-    what: str,
+    action: str,
     *,
     back: bool,
 ) -> None:
@@ -47,7 +47,7 @@ async def _move(
     journal, turns = app.session.journal, await app.session.response_ids()
     with user_errors(OSError, failure="Nothing was changed"):
         if (turn := choose(await asyncio.to_thread(journal.steps, turns))) is None:
-            raise UserError(f"There is nothing to {what}.")
+            raise UserError(f"There is nothing to {action}.")
         outcome = await asyncio.to_thread(journal.undo if back else journal.redo, {turn})
     app.chat.report_outcome(outcome, "took back" if back else "made again")
 

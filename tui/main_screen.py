@@ -47,8 +47,8 @@ class MainScreen(BaseScreen):
         super().__init__(id="_default")
         self._owner, self._on_start = owner, on_start
         self._queue_bar = QueueBar(owner.queue)
-        self._escaped_at = float("-inf")
-        """When Esc was pressed in an empty prompt, by the app's clock."""
+        self._escaped_at = self._resumed_at = float("-inf")
+        """When Esc was pressed in an empty prompt, and when a screen above closed, by the app's clock."""
 
     def compose(self) -> ComposeResult:
         owner = self._owner
@@ -152,9 +152,14 @@ class MainScreen(BaseScreen):
         if self.focused and owner.live.visible_transcript in self.focused.ancestors:
             self.set_focus(owner.prompt)  # at once, before the next key
 
+    def on_screen_resume(self) -> None:
+        self._resumed_at = self._owner.clock()
+
     async def _offer_rewind(self) -> None:
         """Open the list of messages to go back to, at the second Esc in an empty prompt."""
         owner, now = self._owner, self._owner.clock()
+        if now - self._resumed_at < DOUBLE_ESCAPE_SECONDS:
+            return  # it was meant for the screen above
         is_second = now - self._escaped_at < DOUBLE_ESCAPE_SECONDS
         self._escaped_at = float("-inf") if is_second else now
         if owner.transcript.own_turns:

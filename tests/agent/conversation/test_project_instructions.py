@@ -143,7 +143,7 @@ async def test_turn_prompt_has_files_behind_system_once(
         (b"# Rules\n", "- use tabs", b"# Rules\n- use tabs\n"),
         (b"# Rules", "use tabs", b"# Rules\n- use tabs\n"),
         (b"# Rules\r\n\r\n- a", "b", b"# Rules\r\n\r\n- a\r\n- b\r\n"),
-        ("\ufeffGrüße\n".encode(), "ä\x1b[31m", "\ufeffGrüße\n- ä\ufffd\n".encode()),
+        ("\ufeffGrüße\n".encode(), "ä\x1b[31m", "\ufeffGrüße\n- ä\n".encode()),
     ],
 )
 def test_add_instruction_keeps_what_was_there(

@@ -449,7 +449,8 @@ class ChangeJournal:
     def _add_step(self, tool: str, title: str, turn: str | None = None) -> int:
         conversation = builtin_server.conversation_id.get()
         turn = turn or builtin_server.turn_id.get() or conversation
-        values = conversation, turn, tool, title, time.time(), os.getpid()
+        text = title.encode("utf-8", "replace").decode()
+        values = conversation, turn, tool, text, time.time(), os.getpid()
         columns = "conversation, turn, tool, title, created, pid"
         with self._transaction() as db:
             cursor = db.execute(f"INSERT INTO step ({columns}) VALUES (?, ?, ?, ?, ?, ?)", values)

@@ -34,40 +34,58 @@ class WireModel(BaseModel):
     model_config = ConfigDict(extra="forbid", protected_namespaces=(), defer_build=True)
 
 
+class TypedModel(WireModel):
+    """Base of what has a ``type``, which each class names in its class statement."""
+
+    def __init_subclass__(cls, type: str = "", **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        if type:  # pydantic, which reads the fields after this, tells the models apart by it
+            cls.__annotations__["type"] = f"Literal[{type!r}]"
+            setattr(cls, "type", type)  # noqa: B010
+
+
 # --- items ---
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 Phase = Literal["commentary", "final_answer"]
 
 
-class ReasoningText(WireModel):
+class BasePart(TypedModel):
+    """Base of the parts of items, and of errors."""
+
+    type: str = ""
+
+
+class BaseItem(TypedModel):
+    """Base of the items."""
+
+    id: str
+    type: str = ""
+
+
+class ReasoningText(BasePart, type="reasoning_text"):
     """One part of a reasoning item: raw reasoning text."""
 
-    type: Literal["reasoning_text"] = "reasoning_text"
     text: str = ""
 
 
-class SummaryText(WireModel):
+class SummaryText(BasePart, type="summary_text"):
     """One part of a reasoning item's summary (`agent.turn.reasoning_summary`)."""
 
-    type: Literal["summary_text"] = "summary_text"
     text: str = ""
 
 
-class OutputText(WireModel):
+class OutputText(BasePart, type="output_text"):
     """One part of a message: text, its citations, and log probabilities on request."""
 
-    type: Literal["output_text"] = "output_text"
     text: str = ""
     annotations: list[dict[str, Any]] = Field(default_factory=list)
     logprobs: list[dict[str, Any]] = Field(default_factory=list)
 
 
-class ReasoningItem(WireModel):
+class ReasoningItem(BaseItem, type="reasoning"):
     """The model's reasoning (Harmony's analysis channel)."""
 
-    id: str
-    type: Literal["reasoning"] = "reasoning"
     summary: list[SummaryText] = Field(default_factory=list)
     content: list[ReasoningText] = Field(default_factory=list)
     encrypted_content: str | None = Field(default=None, exclude_if=_absent)
@@ -75,22 +93,18 @@ class ReasoningItem(WireModel):
     status: ItemStatus = "in_progress"
 
 
-class MessageItem(WireModel):
+class MessageItem(BaseItem, type="message"):
     """A message of the model: a preamble before a call (phase commentary) or the final answer."""
 
-    id: str
-    type: Literal["message"] = "message"
     role: Literal["assistant"] = "assistant"
     phase: Phase = "final_answer"
     content: list[OutputText] = Field(default_factory=list)
     status: ItemStatus = "in_progress"
 
 
-class FunctionCallItem(WireModel):
+class FunctionCallItem(BaseItem, type="function_call"):
     """A call of a tool that the client runs; the response ends with it."""
 
-    id: str
-    type: Literal["function_call"] = "function_call"
     call_id: str
     name: str
     namespace: str | None = None
@@ -99,10 +113,9 @@ class FunctionCallItem(WireModel):
     status: ItemStatus = "in_progress"
 
 
-class McpProtocolError(WireModel):
-    """A call that never became a tool result: a JSON-RPC error code and a sentence."""
+class CodedError(BasePart):
+    """An error with a number and a sentence."""
 
-    type: Literal["mcp_protocol_error"] = "mcp_protocol_error"
     code: int
     message: str
 
@@ -111,10 +124,13 @@ class McpProtocolError(WireModel):
         return self.message
 
 
-class McpToolExecutionError(WireModel):
+class McpProtocolError(CodedError, type="mcp_protocol_error"):
+    """A call that never became a tool result: a JSON-RPC error code and a sentence."""
+
+
+class McpToolExecutionError(BasePart, type="mcp_tool_execution_error"):
     """A tool that ran and reported failure (MCP ``isError``); ``content``: its content blocks."""
 
-    type: Literal["mcp_tool_execution_error"] = "mcp_tool_execution_error"
     content: list[dict[str, Any]]
 
     @property
@@ -122,16 +138,8 @@ class McpToolExecutionError(WireModel):
         return "\n".join(str(block.get("text") or json.dumps(block)) for block in self.content)
 
 
-class HttpError(WireModel):
+class HttpError(CodedError, type="http_error"):
     """A server over HTTP that answered a call with an error status."""
-
-    type: Literal["http_error"] = "http_error"
-    code: int
-    message: str
-
-    @property
-    def text(self) -> str:
-        return self.message
 
 
 McpError = Annotated[
@@ -139,11 +147,9 @@ McpError = Annotated[
 ]
 
 
-class McpCallItem(WireModel):
+class McpCallItem(BaseItem, type="mcp_call"):
     """A call of an MCP tool, run by this process; ``output`` or ``error`` is set once it ran."""
 
-    id: str
-    type: Literal["mcp_call"] = "mcp_call"
     server_label: str
     name: str
     arguments: str = ""
@@ -162,32 +168,26 @@ class McpListedTool(WireModel):
     annotations: dict[str, Any] | None = None
 
 
-class McpListToolsItem(WireModel):
+class McpListToolsItem(BaseItem, type="mcp_list_tools"):
     """The tools of a server; once per server and conversation, only to requests that name it."""
 
-    id: str
-    type: Literal["mcp_list_tools"] = "mcp_list_tools"
     server_label: str
     tools: list[McpListedTool]
     error: str | None = None
 
 
-class McpApprovalRequestItem(WireModel):
+class McpApprovalRequestItem(BaseItem, type="mcp_approval_request"):
     """A call that waits for its client's word: the response ends with it, and the next request
     answers with an ``mcp_approval_response``."""
 
-    id: str
-    type: Literal["mcp_approval_request"] = "mcp_approval_request"
     server_label: str
     name: str
     arguments: str
 
 
-class CustomToolCallItem(WireModel):
+class CustomToolCallItem(BaseItem, type="custom_tool_call"):
     """A call of a tool of the client's whose input is a text of its own form; ends the response."""
 
-    id: str
-    type: Literal["custom_tool_call"] = "custom_tool_call"
     call_id: str
     name: str
     namespace: str | None = None
@@ -196,11 +196,9 @@ class CustomToolCallItem(WireModel):
     """Only of one that is cut off: OpenAI's item has none."""
 
 
-class CodeInterpreterCallItem(WireModel):
+class CodeInterpreterCallItem(BaseItem, type="code_interpreter_call"):
     """Python that this process runs, for requests that have ``code_interpreter``."""
 
-    id: str
-    type: Literal["code_interpreter_call"] = "code_interpreter_call"
     container_id: str
     code: str = ""
     outputs: list[dict[str, Any]] | None = None
@@ -210,32 +208,26 @@ class CodeInterpreterCallItem(WireModel):
     )
 
 
-class WebSearchCallItem(WireModel):
+class WebSearchCallItem(BaseItem, type="web_search_call"):
     """A use of the browser, for requests that have ``web_search``."""
 
-    id: str
-    type: Literal["web_search_call"] = "web_search_call"
     action: dict[str, Any]
     """search{query}, open_page{url} or find_in_page{url, pattern}"""
     status: Literal["in_progress", "searching", "completed", "failed"] = "in_progress"
 
 
-class ToolSearchCallItem(WireModel):
+class ToolSearchCallItem(BaseItem, type="tool_search_call"):
     """A search for tools: for those that the request defers, or one that the client runs."""
 
-    id: str
-    type: Literal["tool_search_call"] = "tool_search_call"
     call_id: str | None = None
     execution: Literal["server", "client"] = "server"
     arguments: dict[str, Any]
     status: Literal["in_progress", "completed", "incomplete"] = "in_progress"
 
 
-class ShellCallItem(WireModel):
+class ShellCallItem(BaseItem, type="shell_call"):
     """Commands that the client runs, for requests that have ``shell``; they end the response."""
 
-    id: str
-    type: Literal["shell_call"] = "shell_call"
     call_id: str
     action: dict[str, Any]
     """commands, and timeout_ms and max_output_length where the model limits them"""
@@ -243,12 +235,10 @@ class ShellCallItem(WireModel):
     status: Literal["in_progress", "completed", "incomplete"] = "in_progress"
 
 
-class ApplyPatchCallItem(WireModel):
+class ApplyPatchCallItem(BaseItem, type="apply_patch_call"):
     """A change of a file that the client makes, for requests that have ``apply_patch``; it ends the
     response."""
 
-    id: str
-    type: Literal["apply_patch_call"] = "apply_patch_call"
     call_id: str
     operation: dict[str, Any]
     """create_file{path, diff}, update_file{path, diff} or delete_file{path}"""
@@ -256,23 +246,19 @@ class ApplyPatchCallItem(WireModel):
     """OpenAI's has no ``incomplete``: only one that is cut off says so."""
 
 
-class ToolSearchOutputItem(WireModel):
+class ToolSearchOutputItem(BaseItem, type="tool_search_output"):
     """The definitions that such a search returns, as they are in requests."""
 
-    id: str
-    type: Literal["tool_search_output"] = "tool_search_output"
     call_id: None = None
     execution: Literal["server"] = "server"
     tools: list[dict[str, Any]] = Field(default_factory=list)
     status: Literal["in_progress", "completed", "incomplete"] = "in_progress"
 
 
-class CompactionItem(WireModel):
+class CompactionItem(BaseItem, type="compaction"):
     """A summary in place of what precedes it, for requests that have ``context_management`` or end
     with a ``compaction_trigger``."""
 
-    id: str
-    type: Literal["compaction"] = "compaction"
     encrypted_content: str = ""
     """The summary as a token (`agent.server.input.compaction_token`)."""
 
@@ -449,16 +435,10 @@ class Response(WireModel):
 # --- official events ---
 
 
-class BaseEvent(WireModel):
-    """Base of the events, each of which names its ``type`` in its class statement."""
+class BaseEvent(TypedModel):
+    """Base of the events."""
 
     type: str = ""
-
-    def __init_subclass__(cls, type: str = "", **settings: Any) -> None:
-        super().__init_subclass__(**settings)
-        if type:  # pydantic, which reads the fields after this, tells the events apart by it
-            cls.__annotations__["type"] = f"Literal[{type!r}]"
-            cls.type = type
 
 
 class OfficialEvent(BaseEvent):

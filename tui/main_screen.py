@@ -48,7 +48,7 @@ class MainScreen(BaseScreen):
         self._owner, self._on_start = owner, on_start
         self._queue_bar = QueueBar(owner.queue)
         self._escaped_at = self._resumed_at = float("-inf")
-        """When Esc was pressed in an empty prompt, and when a screen above closed, by the app's clock."""
+        """When Esc was pressed in an empty prompt, and when a screen above closed (the app's clock)."""
 
     def compose(self) -> ComposeResult:
         owner = self._owner

@@ -1,14 +1,13 @@
 """The screen of approvals: what the person allowed, what it means, and taking it back."""
 
 from collections.abc import Sequence
-from typing import ClassVar
 
-from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets.option_list import Option
 
 from tools.policy.approval_store import StoredApproval
 from tools.policy.approvals import Policy
+from tui.keymap import bind_fixed
 from tui.screens.dialogs import ConfirmDialog
 from tui.screens.list_screen import ListScreen
 from tui.util.format import display_text
@@ -20,7 +19,7 @@ class ApprovalsScreen(ListScreen[None]):
     HEADING = "Approvals"
     KEY_HINT = "Ctrl-D revoke · Esc back"
     EMPTY_TEXT = "No approvals are stored. When a call asks, a (session) and A (always) store one."
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+d", "revoke", show=False, priority=True)]
+    BINDINGS = bind_fixed({"ctrl+d": "revoke"}, priority=True)
 
     def __init__(self, policy: Policy) -> None:
         super().__init__()

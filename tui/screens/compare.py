@@ -2,15 +2,15 @@
 
 import difflib
 import re
-from typing import ClassVar, Literal
+from typing import Literal
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
 from tui.guarded import GuardedDialog
+from tui.keymap import bind_fixed
 from tui.state.item_view import ItemView
 from tui.state.turn_view import TurnView
 from tui.util.format import format_seconds, format_tokens
@@ -18,6 +18,11 @@ from tui.util.format import format_seconds, format_tokens
 FOLLOW_SECONDS = 0.1
 MAX_COMPARED_WORDS = 4000
 """Words of both answers together; longer ones are not marked, which would take seconds."""
+SCROLL_ROWS = {"up,k": -1, "down,j": 1, "pageup": -10, "pagedown,space": 10}
+SCROLL_KEYS = {
+    keys: f"scroll({rows})"
+    for keys, rows in (SCROLL_ROWS | {"home": -100000, "end": 100000}).items()
+}
 DIFFERENT_STYLE = "bold underline $warning"
 _WORD = re.compile(r"\s*\S+\s*\Z|\s*\S+")
 
@@ -31,16 +36,7 @@ ComparedAnswer = tuple[str, TurnView]
 class CompareScreen(GuardedDialog[Taken]):
     """Shows two answers; its result is the one that the conversation continues with."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("1", "dismiss('left')", show=False),
-        Binding("2,escape", "dismiss('right')", show=False),
-        Binding("up,k", "scroll(-1)", show=False),
-        Binding("down,j", "scroll(1)", show=False),
-        Binding("pageup", "scroll(-10)", show=False),
-        Binding("pagedown,space", "scroll(10)", show=False),
-        Binding("home", "scroll(-100000)", show=False),
-        Binding("end", "scroll(100000)", show=False),
-    ]
+    BINDINGS = bind_fixed({"1": "dismiss('left')", "2,escape": "dismiss('right')"} | SCROLL_KEYS)
     DEFAULT_CSS = """
     CompareScreen {
         & > Horizontal { height: 1fr; }

@@ -4,11 +4,9 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
-from typing import ClassVar
 
 from textual import events
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets import Static
 from textual.widgets.option_list import Option
@@ -26,6 +24,7 @@ from agent.turn.context_usage import (
     turn_note,
 )
 from tui.guarded import run_latest
+from tui.keymap import bind_fixed
 from tui.next_prompt import NextPrompt
 from tui.screens.list_screen import ListScreen
 from tui.util.format import display_text
@@ -55,12 +54,7 @@ class ContextScreen(ListScreen[None]):
 
     KEY_HINT = "f fold result · d drop turn · p pin · o tools off · same key undoes · Esc back"
     AUTO_FOCUS = "OptionList"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("f", "fold", show=False),
-        Binding("d", "drop", show=False),
-        Binding("p", "pin", show=False),
-        Binding("o", "switch", show=False),
-    ]
+    BINDINGS = bind_fixed({"f": "fold", "d": "drop", "p": "pin", "o": "switch"})
     DEFAULT_CSS = """
     ContextScreen {
         & > .name { height: auto; }

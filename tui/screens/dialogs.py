@@ -12,7 +12,7 @@ from textual.widgets.option_list import Option
 
 from agent.errors import UserError
 from tui.guarded import GuardedDialog, Result
-from tui.keymap import KeymapApp, bind
+from tui.keymap import KeymapApp, bind, bind_fixed
 from tui.state.command import CompletionItem
 from tui.util.format import display_text
 from tui.widgets.folding_area import WrappedArea
@@ -21,10 +21,7 @@ from tui.widgets.folding_area import WrappedArea
 class ConfirmDialog(GuardedDialog[bool]):
     """A question; its result is whether the person pressed y."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("y", "dismiss(True)", show=False),
-        Binding("n,escape,enter", "dismiss(False)", show=False),
-    ]
+    BINDINGS = bind_fixed({"y": "dismiss(True)", "n,escape,enter": "dismiss(False)"})
     DEFAULT_CSS = """
     ConfirmDialog {
         & > Vertical {

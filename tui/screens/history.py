@@ -1,12 +1,11 @@
 """The screen of the prompts that were sent, to take one again."""
 
 from collections.abc import Sequence
-from typing import ClassVar
 
-from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets.option_list import Option
 
+from tui.keymap import bind_fixed
 from tui.screens.list_screen import ListScreen
 from tui.state.prompt_history import PromptHistory
 from tui.util.format import display_text
@@ -22,9 +21,7 @@ class HistoryScreen(ListScreen[str]):
     HEADING = "Earlier prompts"
     KEY_HINT = "Enter take · Ctrl-A all folders · Esc back"
     EMPTY_TEXT = "No prompts yet."
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+a", "everywhere", show=False, priority=True)
-    ]
+    BINDINGS = bind_fixed({"ctrl+a": "everywhere"}, priority=True)
 
     def __init__(self, history: PromptHistory) -> None:
         """A prompt that was sent again is listed once."""

@@ -2,9 +2,8 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Literal
+from typing import Literal
 
-from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets.option_list import Option
 
@@ -12,6 +11,7 @@ from agent.engine.placement.planner import format_bytes
 from agent.errors import AgentError
 from agent.models.download_process import Download
 from agent.models.listing import ModelRow
+from tui.keymap import bind_fixed
 from tui.screens.list_screen import ListScreen
 from tui.util.format import display_text
 
@@ -24,10 +24,7 @@ class ModelsScreen(ListScreen[ModelAction]):
 
     HEADING = "Models"
     KEY_HINT = "Enter use or download · Ctrl-D set default · Ctrl-X stop download · Esc back"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+d", "default", show=False, priority=True),
-        Binding("ctrl+x", "cancel", show=False, priority=True),
-    ]
+    BINDINGS = bind_fixed({"ctrl+d": "default", "ctrl+x": "cancel"}, priority=True)
 
     def __init__(
         self,

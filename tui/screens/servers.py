@@ -2,9 +2,8 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
-from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets.option_list import Option
 
@@ -13,6 +12,7 @@ from agent.turn.options import TurnOptions
 from agent.turn.tool_search import SEARCH_NAME, prompt_tools
 from tools.policy.approvals import Verdict
 from tools.types import ServerState, Tool
+from tui.keymap import bind_fixed
 from tui.markdown.highlight import format_diff
 from tui.screens.list_screen import ListScreen
 from tui.util.format import display_text
@@ -37,10 +37,7 @@ class ServersScreen(ListScreen[None]):
     HEADING = "MCP servers and tools"
     KEY_HINT = "Enter on or off · Ctrl-R reconnect · Ctrl-L log in · Esc back"
     EMPTY_TEXT = "No server is configured: agent mcp add NAME -- COMMAND, or agent mcp import."
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+r", "reconnect", show=False, priority=True),
-        Binding("ctrl+l", "log_in", show=False, priority=True),
-    ]
+    BINDINGS = bind_fixed({"ctrl+r": "reconnect", "ctrl+l": "log_in"}, priority=True)
 
     def __init__(self, runtime: Runtime, options: TurnOptions) -> None:
         super().__init__()

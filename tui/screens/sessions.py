@@ -2,9 +2,8 @@
 
 import sqlite3
 from collections.abc import Callable, Sequence
-from typing import ClassVar, TypeVar
+from typing import TypeVar
 
-from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets.option_list import Option
 
@@ -12,6 +11,7 @@ from agent.store.conversations import Store, delete_conversation
 from agent.store.export import local_time
 from agent.store.records import ConversationSummary, StoredTurn
 from tui.guarded import run_latest
+from tui.keymap import bind_fixed
 from tui.screens.dialogs import ConfirmDialog, TextDialog
 from tui.screens.list_screen import ListScreen
 from tui.util.format import display_text
@@ -31,12 +31,10 @@ class SessionsScreen(ListScreen[str]):
     KEY_HINT = "Enter open · Ctrl-A all · Ctrl-R rename · Ctrl-F fork · Ctrl-D delete · Esc"
     SEARCH_HINT = "Type to search titles and messages"
     EMPTY_TEXT = "No conversations yet."
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+a", "everywhere", show=False, priority=True),
-        Binding("ctrl+r", "rename", show=False, priority=True),
-        Binding("ctrl+f", "fork", show=False, priority=True),
-        Binding("ctrl+d", "delete", show=False, priority=True),
-    ]
+    BINDINGS = bind_fixed(
+        {"ctrl+a": "everywhere", "ctrl+r": "rename", "ctrl+f": "fork", "ctrl+d": "delete"},
+        priority=True,
+    )
 
     def __init__(
         self, store: Store, summaries: Sequence[ConversationSummary], current: str, *, running: bool

@@ -13,7 +13,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.strip import Strip
 
-from tui.keymap import bind
+from tui.keymap import bind, bind_fixed
 from tui.state.token_colours import TokenRun
 from tui.util.text_search import find_folded
 from tui.widgets.text_stream import MarkedSpan, TextStream
@@ -22,6 +22,7 @@ Step = Literal[
     "left", "right", "up", "down", "page_up", "page_down", "home", "end", "first", "last"
 ]
 
+CURSOR_KEYS = ("left", "right", "up", "down", "home", "end")
 Position = tuple[int, int]
 """A line and a column in it, both from 0, in characters."""
 
@@ -30,10 +31,7 @@ class TokenBrowser(TextStream):
     """Shows tokens. With the focus it has a cursor on one, which stays, or follows the last one."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        *(
-            Binding(key, f"move_cursor('{key}')", show=False)
-            for key in ("left", "right", "up", "down", "home", "end")
-        ),
+        *bind_fixed({key: f"move_cursor('{key}')" for key in CURSOR_KEYS}),
         # With priority: letters are for the prompt.
         Binding("p", "screen.colour_tokens", show=False, priority=True),
         bind("scroll_up", "move_cursor('page_up')"),

@@ -3,11 +3,9 @@
 import json
 from collections.abc import Mapping
 from math import exp
-from typing import ClassVar
 
 from rich.cells import cell_len
 from textual import events
-from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.content import Content
 from textual.message import Message
@@ -16,6 +14,7 @@ from textual.widgets.option_list import Option
 
 from agent.turn.token_choices import TokenChoice, TokenChoices
 from tui.guarded import Guarded
+from tui.keymap import bind_fixed
 from tui.util.format import display_text
 from tui.widgets.panes import PaneTitle
 
@@ -51,9 +50,7 @@ class TokenPanel(Guarded, Container):
     """Shows the facts of one token and, next to or below them, the likeliest others with their
     probabilities; in a small panel facts are in the title, as far as there is room, and a few rows."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("p", "screen.colour_tokens", show=False, priority=True)
-    ]
+    BINDINGS = bind_fixed({"p": "screen.colour_tokens"}, priority=True)
     DEFAULT_CSS = """
     TokenPanel {
         height: 12; display: none; layout: horizontal;

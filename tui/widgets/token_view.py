@@ -6,10 +6,8 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar
 
 from textual import events
-from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical
 from textual.content import Content
 from textual.message import Message
@@ -23,6 +21,7 @@ from agent.formats.protocol import Format, SingleMessageFormat
 from agent.turn.context import RunningTurn
 from agent.turn.token_choices import TokenChoices
 from tui.guarded import Guarded, run_latest
+from tui.keymap import bind_fixed
 from tui.state.token_colours import TokenRun, TokenTextRenderer
 from tui.util.format import format_count
 from tui.widgets.panes import PaneTitle
@@ -262,10 +261,7 @@ class TokenSearchBar(BaseSearchBar):
 class TokenView(Guarded, Vertical):
     """Shows the tokens of a turn and of its prompt; costs nothing while it is not displayed."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "show_alternatives", show=False),
-        Binding("escape", "leave", show=False),
-    ]
+    BINDINGS = bind_fixed({"enter": "show_alternatives", "escape": "leave"})
     DEFAULT_CSS = """
     TokenView {
         height: 1fr; display: none;

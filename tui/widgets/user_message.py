@@ -4,14 +4,14 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import ClassVar
 
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.content import Content
 from textual.geometry import Offset
 from textual.selection import Selection
 from textual.widgets import Static
 
 from tui.guarded import Guarded
-from tui.keymap import bind
+from tui.keymap import bind, bind_fixed
 from tui.state.item_view import ItemView
 from tui.state.turn_view import TurnView
 from tui.util.attachments import attached_files, without_attachments
@@ -39,10 +39,7 @@ class UserMessage(Guarded, Foldable, Static):
 
     # With priority: a key typed next is meant for the message that this one picks.
     BINDINGS: ClassVar[list[BindingType]] = [
-        *(
-            Binding(key, f"screen.press_picked('{key}')", show=False, priority=True)
-            for key in PICK_KEYS
-        ),
+        *bind_fixed({key: f"screen.press_picked('{key}')" for key in PICK_KEYS}, priority=True),
         bind("select", "screen.press_picked('up')", priority=True),
     ]
     DEFAULT_CSS = """

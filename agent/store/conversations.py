@@ -326,8 +326,7 @@ class Store:
 
     def load(self, conversation_id: str | None) -> Conversation:
         """Read a conversation, named as in `find`; a damaged one as a branch. Raises StoreError."""
-        name = self.find(conversation_id)
-        conversation, intact = self._read(name)
+        conversation, intact = self._read(self.find(conversation_id))
         if not intact:
             return self.fork(conversation)
         if (last := self.last_turn(conversation)) and (response := self._response(*last[:2])):

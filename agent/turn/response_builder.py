@@ -88,21 +88,12 @@ class ResponseBuilder:
     def _open_item(self, event: ev.OutputItemAdded) -> None:
         self._builders[event.item.id] = ItemBuilder(event.item)
 
-    def _add_text(self, event: TextDelta) -> None:
-        self._builders[event.item_id].deltas.append(event.delta)
-
     def _add_summary(self, event: ev.ReasoningSummaryTextDelta) -> None:
         summaries = self._builders[event.item_id].summaries
         summaries.setdefault(event.summary_index, []).append(event.delta)
 
-    def _add_output(self, event: ev.AgentToolOutputDelta) -> None:
-        self._builders[event.item_id].printed.append(event.delta)
-
     def _set_arguments(self, event: ev.McpCallArgumentsDone) -> None:
         self._builders[event.item_id].arguments = event.arguments
-
-    def _close_item(self, event: ev.OutputItemDone) -> None:
-        self.add(event.item)  # its deltas are needed no more
 
     def _set_response(self, event: ev.ResponseEvent) -> None:
         self.response = event.response
@@ -111,13 +102,15 @@ class ResponseBuilder:
 DELTAS = frozenset([*get_args(TextDelta), ev.ReasoningSummaryTextDelta, ev.AgentToolOutputDelta])
 """Events that only append to an item."""
 _FOLDS: dict[type, Callable[[ResponseBuilder, Any], None]] = {
-    **dict.fromkeys(get_args(TextDelta), ResponseBuilder._add_text),
+    **dict.fromkeys(
+        get_args(TextDelta), lambda self, event: self[event.item_id].deltas.append(event.delta)
+    ),
     **dict.fromkeys(ev.ResponseEvent.__subclasses__(), ResponseBuilder._set_response),
     ev.ReasoningSummaryTextDelta: ResponseBuilder._add_summary,
-    ev.AgentToolOutputDelta: ResponseBuilder._add_output,
+    ev.AgentToolOutputDelta: lambda self, event: self[event.item_id].printed.append(event.delta),
     ev.McpCallArgumentsDone: ResponseBuilder._set_arguments,
     ev.OutputItemAdded: ResponseBuilder._open_item,
-    ev.OutputItemDone: ResponseBuilder._close_item,
+    ev.OutputItemDone: lambda self, event: self.add(event.item),  # its deltas are needed no more
 }
 """By type, as a ``match`` asks each class of pydantic in turn, which costs most for other events."""
 

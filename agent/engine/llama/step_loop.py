@@ -170,7 +170,10 @@ class StepLoop:
             return self._decode_shares(shares, [[] for _ in shares], began_at)
         if not self._is_done(outcome):
             return False
-        if self._drafting is not None and self._is_typical(shares):
+        # A step tells how long drafts take if every job decodes, and none is given tokens.
+        if self._drafting is not None and all(
+            job.remaining == 1 and job.forced_tokens is None for job, _ in shares
+        ):
             self._model.synchronize()
             self._drafting.step_done(len(shares), drafted, time.perf_counter() - began_at)
         self._scheduler.step_done(shares, time.perf_counter() - began_at)
@@ -194,10 +197,6 @@ class StepLoop:
         if self._drafting is None or jobs[0].is_auxiliary:
             return [[] for _ in jobs]
         return self._drafting.draft(jobs)
-
-    def _is_typical(self, shares: list[StepShare]) -> bool:
-        """Whether the step tells how long drafts take: every job decodes, and none is given tokens."""
-        return all(job.remaining == 1 and job.forced_tokens is None for job, _ in shares)
 
     def _sample_draft(self, job: GenerationJob, output: int, draft: list[int]) -> None:
         """Sample a job's tokens for as long as they are those of its draft, and remove the rest of it

@@ -145,8 +145,12 @@ class TerminalRenderer(Renderer):
                 else:
                     for block in self._answer.feed(delta):
                         self._write_markdown(block)
-            case ev.OutputItemAdded(item=item):
-                self._open_item(item)
+            case ev.OutputItemAdded(item=ev.McpCallItem(server_label=server, name=name)):
+                self._write_line("")
+                self._write(f"● {server} · {name} ", "bold cyan")
+            case ev.OutputItemAdded(item=ev.MessageItem(id=item_id, phase=phase)):
+                self._phase[item_id] = phase
+                self._write_line("")
             case ev.OutputItemDone(item=item):
                 self._close_item(item)
             case ev.AgentApprovalResolved(decision="refused", by=by):
@@ -158,15 +162,6 @@ class TerminalRenderer(Renderer):
             case _:
                 for sentence, style in self._sentences(event):
                     self._write_line(sentence, style)
-
-    def _open_item(self, item: ev.Item) -> None:
-        match item:
-            case ev.McpCallItem(server_label=server, name=name):
-                self._write_line("")
-                self._write(f"● {server} · {name} ", "bold cyan")
-            case ev.MessageItem(id=item_id, phase=phase):
-                self._phase[item_id] = phase
-                self._write_line("")
 
     def _close_item(self, item: ev.Item) -> None:
         match item:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import PurePath
 
 from textual.content import Content
@@ -160,12 +161,12 @@ class ChangesScreen(ListScreen[None]):
         self.app.push_screen(ConfirmDialog(what, "take it back"), on_close)
 
     async def _take_back(self, kind: str, file: ChangedFile, hunks: list[Hunk]) -> None:
-        journal, path = self._journal, None if kind == "turn" else file.change.path
-        work: Awaitable[Outcome] = asyncio.to_thread(journal.undo, {file.turn}, path)
+        path = None if kind == "turn" else file.change.path
+        undo = partial(self._journal.undo, {file.turn}, path)
         if kind == "hunk":
-            work = asyncio.to_thread(self._undo_hunk, file, hunks[0])
+            undo = partial(self._undo_hunk, file, hunks[0])
         try:
-            outcome = await work
+            outcome = await asyncio.to_thread(undo)
         except (AgentError, OSError) as error:
             self.notify(f"Nothing was taken back: {error}.", severity="error", markup=False)
             return
@@ -173,7 +174,7 @@ class ChangesScreen(ListScreen[None]):
         for name, why in outcome.conflicts.items():
             text = f"{display_text(name)} stays as it is: it {why}."
             self.notify(text, severity="warning", markup=False)
-        self._files = await asyncio.to_thread(read_changes, journal, [*self._turns])
+        self._files = await asyncio.to_thread(read_changes, self._journal, [*self._turns])
         self.refresh_rows()
 
     def _undo_hunk(self, file: ChangedFile, hunk: Hunk) -> Outcome:

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import socket
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,9 +18,9 @@ from tests.support.commands import LIMITS, Commands
 from tests.support.hosts import Children
 from tests.support.invariants import check as check_stream
 from tests.support.program import RunAgent
-from tests.support.waiting import wait_until
+from tests.support.waiting import HANG_SECONDS, wait_until
 from tools.builtin.shell.server import ShellServer
-from tools.builtin_server import ToolError, check_arguments, output_listener
+from tools.builtin_server import ToolError, check_arguments, output_listener, turn_id
 from tools.sandbox.isolation import Isolation
 
 LONG = f"4711.{os.getpid()}"
@@ -53,6 +54,33 @@ async def test_exec_home_that_is_full_ends_it(shell: Commands) -> None:
     assert re.search("more than 50 (files in its home|new files since it began)", await shell(line))
     # Other tests create files on the file system meanwhile.
     assert "in its home" not in await shell("sleep 0.2")
+
+
+async def test_exec_cancelled_before_it_begins_leaves_no_open_step(
+    shell: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else what the person changes later would count as the command's, and be taken back with it."""
+    journal, go, turn = shell.builtin.files.journal, threading.Event(), "resp_1"
+    begin, begun = journal.begin, threading.Event()
+
+    def wait_and_begin(tool: str) -> int | None:
+        begun.set()
+        go.wait(HANG_SECONDS)
+        return begin(tool)
+
+    monkeypatch.setattr(journal, "begin", wait_and_begin)
+    token = turn_id.set(turn)
+    try:
+        calling = asyncio.create_task(shell("true"))
+        await asyncio.to_thread(begun.wait, HANG_SECONDS)
+        calling.cancel()
+        go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+    finally:
+        turn_id.reset(token)
+    (shell.builtin.root / "mine").write_text("mine")
+    assert journal.undo({turn}).changes == [] and (shell.builtin.root / "mine").exists()
 
 
 async def test_exec_odd_arguments_are_taken_or_refused(shell: Commands) -> None:

@@ -245,7 +245,7 @@ class ShellServer(builtin_server.BuiltinServer):
         changes_git = arguments.get("changes_git") is True
         if is_background and changes_git:
             raise ToolError("a command in the background cannot have changes_git")
-        guard, step = await asyncio.to_thread(self._begin, words, changes_git)
+        guard, step = await self._begin(changes_git=changes_git)
         if is_background:
             return await self._start_background(folder, guard, network, arguments, step)
         output, ended = CommandOutput(builtin_server.output_listener.get()), ""
@@ -272,18 +272,29 @@ class ShellServer(builtin_server.BuiltinServer):
             raise ToolError(ended, output.text(), structured)
         return StructuredText(f"{output.text()}{ended}", structured)
 
-    def _begin(self, words: Sequence[str], changes_git: bool) -> tuple[CommandGuard, int | None]:
+    async def _begin(self, *, changes_git: bool) -> tuple[CommandGuard, int | None]:
         """Look at the root before a command. Raises ToolError."""
-        guard, journal = self.guard.begin(changes_git=changes_git), self.files.journal
+
+        def begin() -> tuple[CommandGuard, int | None]:
+            guard = self.guard.begin(changes_git=changes_git)
+            try:
+                return guard, self.files.journal.begin(self.name)
+            except OSError:  # as on a full disk: a command runs all the same
+                return guard, None
+
+        beginning = asyncio.create_task(asyncio.to_thread(begin))
         try:
-            return guard, journal.begin(self.name, display_line(list(words)))
-        except OSError:  # as on a full disk: a command runs all the same
-            return guard, None
+            return await asyncio.shield(beginning)
+        except asyncio.CancelledError:  # else later changes would count as the command's
+            await asyncio.to_thread(self._end, *await beginning)
+            raise
 
     def _end(self, guard: CommandGuard, step: int | None) -> None:
-        guard.end()
-        with contextlib.suppress(OSError):
-            self.files.journal.end(step)
+        try:
+            guard.end()
+        finally:
+            with contextlib.suppress(OSError):
+                self.files.journal.end(step)
 
     def _new_command(self, words: Sequence[str], on_output: OnOutput) -> SandboxedCommand:
         return SandboxedCommand(words, on_output, lambda contact: self.note_contact(contact, words))

@@ -47,6 +47,7 @@ class MainScreen(BaseScreen):
         super().__init__(id="_default")
         self._owner, self._on_start = owner, on_start
         self._queue_bar = QueueBar(owner.queue)
+        self._is_covered = False
         self._escaped_at = self._resumed_at = float("-inf")
         """When Esc was pressed in an empty prompt, and when a screen above closed (the app's clock)."""
 
@@ -152,8 +153,12 @@ class MainScreen(BaseScreen):
         if self.focused and owner.live.visible_transcript in self.focused.ancestors:
             self.set_focus(owner.prompt)  # at once, before the next key
 
+    def on_screen_suspend(self) -> None:
+        self._is_covered = True
+
     def on_screen_resume(self) -> None:
-        self._resumed_at = self._owner.clock()
+        if self._is_covered:  # not at the start
+            self._resumed_at = self._owner.clock()
 
     async def _offer_rewind(self) -> None:
         """Open the list of messages to go back to, at the second Esc in an empty prompt."""

@@ -76,6 +76,9 @@ async def test_rewind_asks_for_conversation_files_or_both(
     async with open_app(size=(100, 40), launch=launch(tmp_path, *WRITES)) as driver:
         app: Any = driver.app
         await driver.wait_for(lambda: app.session_ready)
+        app.clock = lambda: (
+            100.0
+        )  # both within the time of a double Esc, however busy this machine is
         await driver.pilot.press("escape", "escape")  # nothing to go back to
         await ask(driver, "edit", "Edited.")
         await ask(driver, "replace", "Replaced.")

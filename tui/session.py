@@ -224,11 +224,13 @@ class Session:
 
         return bootstrap.open_journal(self.launch.root, self.runtime.paths)
 
-    async def response_ids(self) -> list[str]:
-        """The ids of the conversation's responses: its turns, as the journal names them."""
+    async def turn_prompts(self) -> dict[str, str]:
+        """The prompts of the conversation's turns, by the ids of their responses, as the journal names
+        turns; empty ones without a store."""
         if not self.storage.is_open:
-            return [*self.turn_settings]
-        return [turn.response.id for turn in await self.storage.turns(self.conversation.id)]
+            return dict.fromkeys(self.turn_settings, "")
+        turns = await self.storage.turns(self.conversation.id)
+        return {turn.response.id: turn.prompt for turn in turns}
 
     async def find_branches(self, turn: TurnView) -> None:
         if turn.start is not None:

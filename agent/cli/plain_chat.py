@@ -175,7 +175,7 @@ class PlainChat:
         echo(f"Model: {self.session.runtime.model.name}.")
 
     async def _diff(self, _: str) -> None:
-        journal, turns = self.session.journal, await self.session.response_ids()
+        journal, turns = self.session.journal, await self.session.turn_prompts()
         steps = await asyncio.to_thread(journal.steps, turns)
         lines = [line for change in net_changes(steps) for line in journal.diff(change)]
         echo("\n".join(lines) or "No tool has changed a file in this conversation.")

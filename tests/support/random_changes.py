@@ -59,7 +59,7 @@ def change(root: Path, folder: Path, seed: int, count: int) -> None:
             wanted = {name(): chance.choice((b"one\n", b"two\n" * 99, None)) for _ in range(3)}
             paths = {root / path: data for path, data in wanted.items()}
             try:
-                journal.make({p: d for p, d in paths.items() if not p.is_dir()}, "write")
+                journal.make({p: d for p, d in paths.items() if not p.is_dir()})
             except (OSError, ToolError):
                 pass  # a folder that is a file
             continue
@@ -69,7 +69,7 @@ def change(root: Path, folder: Path, seed: int, count: int) -> None:
             quoted = str(word).replace("'", "'\\''")
             prefix = "./" if key != "c" else ""
             line = line.replace(f"{{{key}}}", f"'{prefix}{quoted}'")
-        step = journal.begin("shell", line.encode("utf-8", "replace").decode())
+        step = journal.begin("shell")
         command = line.encode("utf-8", "surrogateescape")
         subprocess.run([b"sh", b"-c", command], cwd=root, stderr=subprocess.DEVNULL, check=False)
         journal.end(step)

@@ -42,7 +42,7 @@ def swapping(first: Path, second: Path) -> Iterator[None]:
 
 
 def make_changes(journal: ChangeJournal, plan: list[FileChange]) -> None:
-    journal.make({change.path: change.after for change in plan}, "test")
+    journal.make({change.path: change.after for change in plan})
 
 
 def swap_attack(root: Path, work: Path, attempts: int) -> tuple[int, int]:

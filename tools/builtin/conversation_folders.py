@@ -17,7 +17,8 @@ MAX_CONVERSATION_FOLDERS = 100
 REMOVED_PREFIX = ".removed-"
 """Begins the names of folders that are about to be removed; a conversation's has no dot."""
 STORE_NAMES = ("python", "pages", "changes")
-"""Below the work folder: the folders that have one folder for each conversation."""
+"""Below the work folder: the folders that have one folder for each conversation; the last one was
+for undo, which `tools.builtin.files.journal` has now."""
 
 
 class ConversationFolders:

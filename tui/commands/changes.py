@@ -44,7 +44,7 @@ async def _move(
     back: bool,
 ) -> None:
     """Take the changes of the chosen turn back, or make them again. Raises UserError."""
-    journal, turns = app.session.journal, await app.session.response_ids()
+    journal, turns = app.session.journal, await app.session.turn_prompts()
     with user_errors(OSError, failure="Nothing was changed"):
         if (turn := choose(await asyncio.to_thread(journal.steps, turns))) is None:
             raise UserError(f"There is nothing to {action}.")

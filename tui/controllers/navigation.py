@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -216,14 +215,12 @@ class Navigator:
         from tui.screens.changes import ChangesScreen, read_changes
 
         session = self._app.session
-        prompts = [turn.prompt for turn in await session.storage.turns(session.conversation.id)]
-        ids = await session.response_ids()
         labels = {
             id: f"{number} ❯ {' '.join(display_text(prompt).split())[:MAX_LABEL_CHARS]}"
-            for number, (id, prompt) in enumerate(zip_longest(ids, prompts, fillvalue=""), 1)
+            for number, (id, prompt) in enumerate((await session.turn_prompts()).items(), 1)
         }
         with user_errors(OSError, failure="Cannot read what was changed"):
-            files = await asyncio.to_thread(read_changes, session.journal, ids)
+            files = await asyncio.to_thread(read_changes, session.journal, labels)
         on_outcome = partial(self._chat.report_outcome, verb="took back")
         await self._push(ChangesScreen(session.journal, labels, files, on_outcome))
 

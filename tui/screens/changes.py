@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import PurePath
@@ -73,7 +73,7 @@ class ChangedFile:
         return f"+{added} −{removed}" if self.hunks else ""
 
 
-def read_changes(journal: ChangeJournal, turns: Sequence[str]) -> list[ChangedFile]:
+def read_changes(journal: ChangeJournal, turns: Collection[str]) -> list[ChangedFile]:
     """Read the net changes of each turn, the latest turn first; blocks."""
     steps, files = journal.steps(turns), list[ChangedFile]()
     for turn in dict.fromkeys(step.turn for step in reversed(steps)):
@@ -174,7 +174,7 @@ class ChangesScreen(ListScreen[None]):
         for name, why in outcome.conflicts.items():
             text = f"{display_text(name)} stays as it is: it {why}."
             self.notify(text, severity="warning", markup=False)
-        self._files = await asyncio.to_thread(read_changes, self._journal, [*self._turns])
+        self._files = await asyncio.to_thread(read_changes, self._journal, self._turns)
         self.refresh_rows()
 
     def _undo_hunk(self, file: ChangedFile, hunk: Hunk) -> Outcome:
@@ -182,9 +182,9 @@ class ChangesScreen(ListScreen[None]):
         path = file.change.path
         with self._journal.lock:
             if self._journal.now(path) != file.change.after:
-                return Outcome([], {path: "was changed since by someone else"})
+                return Outcome([], {path: "was changed since then"})
             real, data = self._journal.root.path / path, file.without_hunk(hunk)
-            self._journal.make({real: data}, "hunk", file.turn)
+            self._journal.make({real: data}, file.turn)
             return Outcome([Change(path, file.change.after, self._journal.now(path))])
 
 

@@ -29,7 +29,7 @@ TURNS = {str(number) for number in range(12)}
 
 
 class Project:
-    """A root, and its journal, which each call opens anew: as after a restart."""
+    """A root and its journal; each call opens the journal again, as after a restart."""
 
     def __init__(self, root: Path, folder: Path, max_bytes: int = 10_000_000) -> None:
         root.mkdir(exist_ok=True)
@@ -42,12 +42,12 @@ class Project:
     def write(self, turn: str, **files: str | None) -> None:
         turn_id.set(turn)
         wanted = {self.root / n: t if t is None else t.encode() for n, t in files.items()}
-        self.journal.make(wanted, "write")
+        self.journal.make(wanted)
 
     def run(self, turn: str, line: str) -> None:
         turn_id.set(turn)
         journal = self.journal
-        step = journal.begin("shell", line)
+        step = journal.begin("shell")
         subprocess.run(["sh", "-c", line], cwd=self.root, check=True)
         journal.end(step)
 
@@ -115,7 +115,7 @@ def test_what_the_person_changed_stays(project: Project) -> None:
     (project.root / "d" / "new").write_text("mine")
     outcome = project.journal.undo({"1"})
     assert project.texts() == {"a": "mine", "d/new": "mine"}
-    assert outcome.conflicts["a"] == "was changed since by someone else"
+    assert outcome.conflicts["a"] == "was changed since then"
     assert "not empty" in outcome.conflicts["d"]
     assert last_turn(project.journal.steps({"1"})) is None, "else /undo would not get beyond it"
 
@@ -158,7 +158,7 @@ def test_skipped_folders_and_private_files(tmp_path: Path) -> None:
     own.mkdir(parents=True)
     journal = ChangeJournal(RootFolder(root, own_folders=[own]), tmp_path / "undo")
     turn_id.set("1")
-    step = journal.begin("shell", "x")
+    step = journal.begin("shell")
     for name in (".git/config", "node_modules/x/y", "state/secret", "src/a"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text("new")
@@ -183,7 +183,7 @@ def test_root_with_too_many_files_is_not_recorded(
     monkeypatch.setattr(file_tree, "MAX_ENTRIES", 3)
     for name in "abcd":
         (project.root / name).touch()
-    assert project.journal.begin("shell", "x") is None
+    assert project.journal.begin("shell") is None
     project.write("1", a="tool")
     assert not project.journal.undo({"1"}).conflicts and project.texts()["a"] == ""
 
@@ -199,11 +199,22 @@ def test_size_is_bounded_and_oldest_go(tmp_path: Path) -> None:
     assert not project.journal.undo({"39"}).conflicts
 
 
+def test_contents_that_nothing_needs_are_forgotten_first(tmp_path: Path) -> None:
+    project = Project(tmp_path / "root", tmp_path / "undo", 1_000_000)
+    project.write("1", a="tool")
+    chance = random.Random(1)
+    for turn in range(40):
+        (project.root / "mine").write_text(chance.randbytes(50_000).hex())
+        project.run(str(turn + 2), "true")
+    assert project.journal.size() <= 1_000_000
+    assert project.journal.undo({"1"}).changes and project.texts().keys() == {"mine"}
+
+
 def test_nothing_is_recorded_without_room(tmp_path: Path) -> None:
     project = Project(tmp_path / "root", tmp_path / "undo", 0)
     project.write("1", a="tool")
     assert project.texts() == {"a": "tool"} and project.journal.steps({"1"}) == []
-    assert project.journal.begin("shell", "x") is None and not (tmp_path / "undo").exists()
+    assert project.journal.begin("shell") is None and not (tmp_path / "undo").exists()
 
 
 def test_journal_that_cannot_be_written_leaves_tools_working(tmp_path: Path) -> None:
@@ -249,7 +260,7 @@ def test_failed_change_leaves_nothing(project: Project) -> None:
     (project.root / "f").write_text("a file")
     turn_id.set("1")
     with pytest.raises((OSError, ToolError)):
-        project.journal.make({project.root / "n/a": b"1", project.root / "f/x": b"2"}, "write")
+        project.journal.make({project.root / "n/a": b"1", project.root / "f/x": b"2"})
     assert list(tree(project.root)) == ["f"] and project.journal.steps({"1"}) == []
 
 

@@ -380,10 +380,10 @@ async def changed_files(driver: AppDriver) -> None:
     (root / "values.py").write_text(before)
     after = before.replace("_3 = 3\n", '_3 = "three"  # a word\n').replace("value_25 = 25\n", "")
     journal = ChangeJournal(RootFolder(root), folder / "undo")
-    journal.make({root / "values.py": after.encode()}, "write", "resp_1")
-    journal.make({root / "new.txt": b"one line\n"}, "write", "resp_2")
+    journal.make({root / "values.py": after.encode()}, "resp_1")
+    journal.make({root / "new.txt": b"one line\n"}, "resp_2")
     turns = {"resp_1": "1 ❯ Write three as a word", "resp_2": "2 ❯ Now a new file"}
-    screen = ChangesScreen(journal, turns, read_changes(journal, [*turns]), lambda _: None)
+    screen = ChangesScreen(journal, turns, read_changes(journal, turns), lambda _: None)
     await driver.app.push_screen(screen)
     await driver.pilot.press("down", "down", "down")
     await driver.expect_text("# a word", "25    - value_25")

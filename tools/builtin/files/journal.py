@@ -26,6 +26,8 @@ DEFAULT_UNDO_BYTES = 256_000_000
 """Size of the contents that are kept of one root; the oldest steps go first."""
 RACY_NS = 20_000_000
 """A file that changed this short before a look may change again with the same time."""
+BATCH_FILES = 20
+"""Contents, of MAX_FILE_BYTES at most, that are in memory before they are written."""
 LOCK_SECONDS = 10.0
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS root (path BLOB PRIMARY KEY, has_look INTEGER);
@@ -33,7 +35,7 @@ CREATE TABLE IF NOT EXISTS content (digest TEXT PRIMARY KEY, data BLOB NOT NULL)
 CREATE TABLE IF NOT EXISTS entry (path BLOB PRIMARY KEY, changed INTEGER, inode INTEGER,
     size INTEGER, state BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS step (id INTEGER PRIMARY KEY AUTOINCREMENT, conversation TEXT, turn TEXT,
-    tool TEXT, title TEXT, created REAL, pid INTEGER);
+    tool TEXT, created REAL, pid INTEGER);
 CREATE TABLE IF NOT EXISTS change (step INTEGER, path BLOB, before BLOB, after BLOB, undone INTEGER,
     PRIMARY KEY (step, path));
 CREATE TABLE IF NOT EXISTS temporary (path BLOB PRIMARY KEY, pid INTEGER);
@@ -67,7 +69,6 @@ class RecordedStep:
     id: int
     turn: str
     tool: str
-    title: str
     changes: tuple[Change, ...] = ()
 
 
@@ -119,12 +120,12 @@ class ChangeJournal:
 
     # --- recording ---
 
-    def begin(self, tool: str, title: str) -> int | None:
+    def begin(self, tool: str) -> int | None:
         """Look at all files before a command; returns its step, None where it cannot be recorded."""
         with self._locked():
             if self._db is None or not self._look():
                 return None
-            return self._add_step(tool, title)
+            return self._add_step(tool)
 
     def end(self, step: int | None) -> None:
         """Record what a command has changed, once no process of it is left."""
@@ -134,9 +135,7 @@ class ChangeJournal:
                 self._close_step(step)
                 self._prune()
 
-    def make(
-        self, wanted: Mapping[Path, bytes | None], title: str, turn: str | None = None
-    ) -> None:
+    def make(self, wanted: Mapping[Path, bytes | None], turn: str | None = None) -> None:
         """Make all changes of the files tools or none, and record them; None deletes. ``turn``: the one
         whose changes these continue; None: the running one."""
         with self._locked():
@@ -154,7 +153,7 @@ class ChangeJournal:
                     plan.targets[parent] = file_tree.new_folder()
             step = None
             if self._db is not None:
-                step = self._add_step("files" if turn is None else "person", title, turn)
+                step = self._add_step("files" if turn is None else "person", turn)
                 self._record(step, plan.before, plan.targets, contents)
             try:
                 self._tree.apply(plan.targets, contents.get, self._set_temporary)
@@ -178,13 +177,13 @@ class ChangeJournal:
             if self._db.execute("SELECT 1 FROM step WHERE pid IS NOT NULL").fetchone():
                 self._look()  # completes one that was interrupted
             rows = self._db.execute(
-                "SELECT id, turn, tool, title, path, before, after, undone FROM step"
+                "SELECT id, turn, tool, path, before, after, undone FROM step"
                 " JOIN change ON step = id ORDER BY id, path"
             )
             found: dict[int, RecordedStep] = {}
-            for id, turn, tool, title, path, before, after, undone in rows:
+            for id, turn, tool, path, before, after, undone in rows:
                 if turn in turns:
-                    step = found.get(id) or RecordedStep(id, turn, tool, title)
+                    step = found.get(id) or RecordedStep(id, turn, tool)
                     change = Change(os.fsdecode(path), _decoded(before), _decoded(after), undone)
                     found[id] = replace(step, changes=(*step.changes, change))
             return list(found.values())
@@ -302,7 +301,7 @@ class ChangeJournal:
                 goals[path] = goal
                 now = plan.targets.get(path, plan.before[path])
                 if now not in (start, goal):
-                    plan.conflicts.setdefault(path, "was changed since by someone else")
+                    plan.conflicts.setdefault(path, "was changed since then")
                 elif goal is not None and now != goal and not self._can_make(goal):
                     plan.conflicts.setdefault(path, "was too large to be kept")
                 else:
@@ -342,29 +341,31 @@ class ChangeJournal:
         if (found := self._tree.scan()) is None:
             return False
         contents, room = dict[str, bytes](), self.max_bytes // 2
+        before: dict[str, State] = {}
         changed: dict[str, tuple[Signature | None, State]] = {}
-        for path, status in found.items():
-            known = self._entries.get(path)
-            room -= min(status.st_size, MAX_FILE_BYTES)
-            signature = status.st_ctime_ns, status.st_ino, status.st_size
-            if known is None or known[0] != signature:
+        with self._transaction() as db:
+            for path, status in found.items():
+                signature, known = self._entries.get(path, (None, None))
+                room -= min(status.st_size, MAX_FILE_BYTES)
+                seen = status.st_ctime_ns, status.st_ino, status.st_size
+                if signature == seen:
+                    continue
                 try:
                     state = self._tree.state(path, contents if room > 0 else None)
                 except (OSError, ToolError):
                     continue
                 if room <= 0 and state is not None and state.kind == "file":
                     state = file_tree.unread_file(status)
-                changed[path] = _lasting(signature, began), state
-        changed |= dict.fromkeys(self._entries.keys() - found.keys(), (None, None))
-        with self._transaction() as db:
+                before[path], changed[path] = known, (_lasting(seen, began), state)
+                if len(contents) >= BATCH_FILES:
+                    self._record(None, {}, {}, contents)
+                    contents.clear()
+            for path in self._entries.keys() - found.keys():
+                before[path], changed[path] = self._entries[path][1], (None, None)
             unended = db.execute("SELECT id, pid FROM step WHERE pid IS NOT NULL").fetchall()
             owner = step or max((id for id, _ in unended), default=None)
-            owner = owner if self._has_look else None
-            states = {path: state for path, (_, state) in changed.items()}
-            before_all = {
-                path: self._entries[path][1] if path in self._entries else None for path in states
-            }
-            self._record(owner, before_all, states, contents)
+            after = {path: state for path, (_, state) in changed.items()}
+            self._record(owner if self._has_look else None, before, after, contents)
             for path, (lasting, state) in changed.items():
                 self._set_entry(path, lasting, state)
             for id, pid in unended:
@@ -446,14 +447,13 @@ class ChangeJournal:
             db.execute("BEGIN IMMEDIATE")
             yield db
 
-    def _add_step(self, tool: str, title: str, turn: str | None = None) -> int:
+    def _add_step(self, tool: str, turn: str | None = None) -> int:
         conversation = builtin_server.conversation_id.get()
         turn = turn or builtin_server.turn_id.get() or conversation
-        text = title.encode("utf-8", "replace").decode()
-        values = conversation, turn, tool, text, time.time(), os.getpid()
-        columns = "conversation, turn, tool, title, created, pid"
+        values = conversation, turn, tool, time.time(), os.getpid()
+        columns = "conversation, turn, tool, created, pid"
         with self._transaction() as db:
-            cursor = db.execute(f"INSERT INTO step ({columns}) VALUES (?, ?, ?, ?, ?, ?)", values)
+            cursor = db.execute(f"INSERT INTO step ({columns}) VALUES (?, ?, ?, ?, ?)", values)
         assert cursor.lastrowid is not None
         return cursor.lastrowid
 
@@ -494,7 +494,10 @@ class ChangeJournal:
             _forget(db, where, *values)
 
     def _prune(self) -> None:
-        """Forget the oldest steps, a quarter of them at a time, until the file is small enough."""
+        """Forget unneeded contents, and the oldest steps, a quarter of them at a time, until the file
+        is small enough."""
+        if self.size() > self.max_bytes:
+            self._forget("FALSE")
         while self._db is not None and self.size() > self.max_bytes:
             ids = [
                 id

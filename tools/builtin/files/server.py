@@ -159,7 +159,7 @@ class FilesServer(builtin_server.BuiltinServer):
             if name == "undo":
                 self.journal.undo_call(builtin_server.conversation_id.get())
             else:
-                self.journal.make({change.path: change.after for change in plan}, name)
+                self.journal.make({change.path: change.after for change in plan})
             if self.on_change is not None:
                 self.on_change(name, arguments, plan)
             return changes.summary(self.root, plan)
